@@ -1,0 +1,85 @@
+package api
+
+import (
+	"net/http"
+	"time"
+)
+
+// Join makes a node of a machine (PROTOCOL.md section 2). It needs no client
+// certificate: the token is the credential, and is spent in the transaction
+// that makes the node. Errors: token_invalid, token_expired, token_used,
+// machine_already_enrolled, invalid.
+var Join = Endpoint[JoinRequest, JoinResponse]{Method: http.MethodPost, Path: "/agent/v1/join", Status: http.StatusCreated}
+
+// JoinRequest is what a machine says of itself. The server takes the public
+// key from the CSR and nothing else.
+type JoinRequest struct {
+	Token        string `json:"token"`
+	CSR          string `json:"csr"`                     // PEM, PKCS #10, of an Ed25519 key made on the node
+	Hostname     string `json:"hostname,omitempty"`      // at most 255 bytes
+	MachineID    string `json:"machine_id,omitempty"`    // 64 hex digits; empty where the machine has none
+	PriorNodeID  string `json:"prior_node_id,omitempty"` // what this state folder was before
+	OS           string `json:"os,omitempty"`
+	Arch         string `json:"arch,omitempty"`
+	AgentVersion string `json:"agent_version,omitempty"`
+	Tier         *int   `json:"tier,omitempty"` // the ceiling the install sets, 0 to 3; absent is not stated
+	Labels       Labels `json:"labels,omitempty"`
+}
+
+// Validate names the first field that breaks its rule.
+func (r JoinRequest) Validate() error {
+	switch {
+	case r.Token == "":
+		return Errorf(Invalid, "token is required")
+	case r.CSR == "" || len(r.CSR) > 8<<10:
+		return Errorf(Invalid, "csr is required, PEM of at most 8 KiB")
+	case r.MachineID != "" && (len(r.MachineID) != 64 || !nameOf(r.MachineID, 64)):
+		return Errorf(Invalid, "machine_id must be 64 hex digits or empty")
+	case r.Tier != nil && (*r.Tier < 0 || *r.Tier > int(TierManage)):
+		return Errorf(Invalid, "tier must be 0 to 3 or absent")
+	}
+	for name, value := range map[string]string{
+		"hostname": r.Hostname, "prior_node_id": r.PriorNodeID, "os": r.OS, "arch": r.Arch, "agent_version": r.AgentVersion,
+	} {
+		if len(value) > 255 {
+			return Errorf(Invalid, "%s is longer than 255 bytes", name)
+		}
+	}
+	return r.Labels.Validate()
+}
+
+// JoinResponse is a node's identity. The agent takes the certificate only for
+// its own key and from the pinned CA.
+type JoinResponse struct {
+	NodeID      string     `json:"node_id"`
+	Name        string     `json:"name"`
+	Status      NodeStatus `json:"status"`
+	Certificate string     `json:"certificate"` // PEM
+	Trust       Envelope   `json:"trust"`       // signed for node_id
+	ServerTime  time.Time  `json:"server_time"`
+	NextS       int        `json:"next_s"`
+}
+
+// Renew gives a node a certificate for a new key (PROTOCOL.md section 2). It
+// takes an expired certificate up to RenewGrace after its end, answers every
+// protocol integer, and is the only call that does both.
+var Renew = Endpoint[RenewRequest, RenewResponse]{Method: http.MethodPost, Path: "/agent/v1/renew"}
+
+// RenewRequest carries the CSR of the new key, PEM.
+type RenewRequest struct {
+	CSR string `json:"csr"`
+}
+
+// Validate wants a CSR.
+func (r RenewRequest) Validate() error {
+	if r.CSR == "" || len(r.CSR) > 8<<10 {
+		return Errorf(Invalid, "csr is required, PEM of at most 8 KiB")
+	}
+	return nil
+}
+
+// RenewResponse holds the new certificate.
+type RenewResponse struct {
+	Certificate string    `json:"certificate"` // PEM
+	ServerTime  time.Time `json:"server_time"`
+}

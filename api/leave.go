@@ -1,0 +1,18 @@
+package api
+
+import "net/http"
+
+// Leave takes the calling node out of the cluster for good (PROTOCOL.md
+// section 2). While deployments may have instances on it, it is refused with
+// workloads_running and their list, unless forced: then they become failed.
+var Leave = Endpoint[LeaveRequest, LeaveResponse]{Method: http.MethodPost, Path: "/agent/v1/leave"}
+
+// LeaveRequest may force it.
+type LeaveRequest struct {
+	Force bool `query:"force" json:"-"`
+}
+
+// LeaveResponse says what the node is now.
+type LeaveResponse struct {
+	Status NodeStatus `json:"status"`
+}
