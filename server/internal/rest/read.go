@@ -1,0 +1,113 @@
+package rest
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"regexp"
+	"slices"
+	"time"
+
+	"github.com/beckon-fleet/beckon/api"
+)
+
+type readOptions struct {
+	body   bool
+	strict bool
+	query  []string // the parameters that the call knows
+}
+
+func read(w http.ResponseWriter, r *http.Request, req any, o readOptions) error {
+	if o.body {
+		body, err := readBody(w, r)
+		if err != nil {
+			return err
+		}
+		if err := decode(body, req, o.strict); err != nil {
+			return err
+		}
+	}
+	if o.strict {
+		for name := range r.URL.Query() {
+			if !slices.Contains(o.query, name) {
+				return api.Errorf(api.Invalid, "this call has no query parameter %q", name)
+			}
+		}
+	}
+	if err := api.Decode(req, param(r)); err != nil {
+		return err
+	}
+	if v, ok := req.(interface{ Validate() error }); ok {
+		return v.Validate()
+	}
+	return nil
+}
+
+// readBody reads the whole body, inflated: at most api.MaxBody as sent and as
+// inflated.
+func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	control := http.NewResponseController(w)
+	if err := control.SetReadDeadline(time.Now().Add(readTimeout)); err != nil {
+		slog.Debug("read deadline not set", "err", err)
+	}
+	// Left behind, the deadline would end a long poll that only waits.
+	defer control.SetReadDeadline(time.Time{})
+	var body io.Reader = http.MaxBytesReader(w, r.Body, api.MaxBody)
+	switch r.Header.Get("Content-Encoding") {
+	case "", "identity":
+	case "gzip":
+		inflated, err := gzip.NewReader(body)
+		if err != nil {
+			return nil, api.Errorf(api.Invalid, "the body is not gzip").Because(err)
+		}
+		body = inflated
+	default:
+		return nil, api.Errorf(api.EncodingUnsupported, "Content-Encoding %q is not known here; send gzip or none", r.Header.Get("Content-Encoding"))
+	}
+	data, err := io.ReadAll(io.LimitReader(body, api.MaxBody+1))
+	_, tooLarge := errors.AsType[*http.MaxBytesError](err)
+	switch {
+	case tooLarge || len(data) > api.MaxBody:
+		return nil, api.Errorf(api.TooLarge, "the body is larger than %d bytes", api.MaxBody)
+	case err != nil:
+		return nil, api.Errorf(api.Invalid, "the body could not be read to its end").Because(err)
+	}
+	return data, nil
+}
+
+func decode(body []byte, req any, strict bool) error {
+	if len(bytes.TrimSpace(body)) == 0 {
+		return nil // an empty body is an empty request
+	}
+	d := json.NewDecoder(bytes.NewReader(body))
+	if strict {
+		d.DisallowUnknownFields()
+	}
+	if err := d.Decode(req); err != nil {
+		return explain(err)
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return api.Errorf(api.Invalid, "something follows the JSON value in the body")
+	}
+	return nil
+}
+
+var unknownField = regexp.MustCompile(`unknown (?:field|object member name) ("[^"]*")`)
+
+// explain says which member is at fault and why.
+func explain(err error) error {
+	if e, ok := errors.AsType[*api.Error](err); ok {
+		return e
+	}
+	if m := unknownField.FindStringSubmatch(err.Error()); m != nil {
+		return api.Errorf(api.Invalid, "this call has no member %s", m[1]).Because(err)
+	}
+	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && e.Field != "" {
+		return api.Errorf(api.Invalid, "%s: a JSON %s does not fit there", e.Field, e.Value).Because(err)
+	}
+	return api.Errorf(api.Invalid, "the body is not the JSON this call takes").Because(err)
+}
