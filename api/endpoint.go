@@ -56,7 +56,8 @@ func (c Cursor) PageLimit() int {
 	return min(c.Limit, MaxPage)
 }
 
-// Write is what every request of an operator that changes something embeds.
+// Write is what every request of an operator that changes something embeds. A
+// repeat with the same Key and body within 24 h gets the first one's answer.
 type Write struct {
 	Key  string `header:"Idempotency-Key" json:"-"`
 	Wait Wait   `header:"Prefer" json:"-"`

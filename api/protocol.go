@@ -28,6 +28,9 @@ const (
 	HeaderProtocolMin   = "X-Protocol-Min"
 	HeaderProtocolMax   = "X-Protocol-Max"
 	HeaderRequestID     = "X-Request-Id"
+
+	HeaderIdempotencyKey = "Idempotency-Key"     // of an operator's request, at most 255 bytes
+	HeaderReplayed       = "Idempotent-Replayed" // "true" on an answer that was given before
 )
 
 // ServerName is the extra name in every server certificate. Agents verify it
@@ -92,6 +95,16 @@ func ParseInstance(s string) (i Instance, err error) {
 // or a later start on the same journal (PROTOCOL.md section 6).
 func (i Instance) Inherits(held Instance) bool {
 	return i == held || i.Epoch == held.Epoch && i.Starts > held.Starts
+}
+
+// Cut is s in at most most bytes, cut between characters and marked where it
+// was.
+func Cut(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	const mark = " …"
+	return strings.ToValidUTF8(s[:max(most-len(mark), 0)], "") + mark
 }
 
 // nameOf reports whether s is 1 to most letters, digits, "-" or "_".

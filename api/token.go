@@ -63,6 +63,13 @@ type CreatedJoinToken struct {
 	Command  string `json:"command"`   // to run on the machine
 }
 
+// WithoutSecret is what may be kept of the answer: a repeat of the request
+// replaces the secret under the same id.
+func (t CreatedJoinToken) WithoutSecret() any {
+	t.Token, t.Command = "", ""
+	return t
+}
+
 // ListJoinTokens lists the tokens, the newest first.
 var ListJoinTokens = Endpoint[ListJoinTokensRequest, Page[JoinToken]]{Method: http.MethodGet, Path: "/api/v1/join-tokens"}
 

@@ -127,3 +127,13 @@ CREATE TABLE events (
 );
 
 CREATE INDEX events_node ON events (node_id, id);
+
+CREATE TABLE idempotency_keys (
+  scope      TEXT NOT NULL,
+  name       TEXT NOT NULL,
+  hash       TEXT NOT NULL,
+  status     BIGINT NOT NULL DEFAULT 0,
+  answer     TEXT NOT NULL DEFAULT '',
+  created_at BIGINT NOT NULL,
+  PRIMARY KEY (scope, name)
+);

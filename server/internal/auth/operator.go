@@ -61,18 +61,31 @@ func (o *Operators) Any(ctx context.Context) (any bool, err error) {
 	return any, err
 }
 
-// Check says whether a request may do what operators do.
-func (o *Operators) Check(r *http.Request) error {
+// Check says which operator token a request carries, by its id.
+func (o *Operators) Check(r *http.Request) (id string, err error) {
 	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if !ok {
-		return api.Errorf(api.OperatorTokenMissing, "send an operator token as Authorization: Bearer bkn_op_…")
+		return "", api.Errorf(api.OperatorTokenMissing, "send an operator token as Authorization: Bearer bkn_op_…")
 	}
-	return o.Store.View(r.Context(), func(tx *store.Tx) error {
-		var id string
+	err = o.Store.View(r.Context(), func(tx *store.Tx) error {
 		err := tx.QueryRow(`SELECT id FROM operator_tokens WHERE hash = $1`, TokenHash(strings.TrimSpace(token))).Scan(&id)
 		if errors.Is(err, sql.ErrNoRows) {
 			return api.Errorf(api.OperatorTokenInvalid, "this operator token is not known here; mint one with `beckon server token --data DIR`")
 		}
 		return err
 	})
+	return id, err
+}
+
+type operatorKey struct{}
+
+// WithOperator returns the context of a call by the holder of a token.
+func WithOperator(ctx context.Context, id string) context.Context {
+	return context.WithValue(ctx, operatorKey{}, id)
+}
+
+// Operator is the id of the token that a request carries, "" for none.
+func Operator(r *http.Request) string {
+	id, _ := r.Context().Value(operatorKey{}).(string)
+	return id
 }

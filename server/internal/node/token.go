@@ -16,10 +16,11 @@ import (
 	"github.com/beckon-fleet/beckon/server/internal/store"
 )
 
-// placeholderPrefix begins the name of a pending node that nobody has named.
-const placeholderPrefix = "pending-"
+// placeholder is the name of a pending node that nobody has named.
+func placeholder(id string) string { return "pending-" + tailOf(id) }
 
-func isPlaceholder(name string) bool { return strings.HasPrefix(name, placeholderPrefix) }
+// tailOf is the random end of an id, which keeps two names apart.
+func tailOf(id string) string { return id[len(id)-8:] }
 
 // nameAfter makes a name of a hostname, "" when nothing of it can be one.
 func nameAfter(hostname string) string {
@@ -44,7 +45,7 @@ func (s *Service) CreateToken(ctx context.Context, req api.CreateJoinTokenReques
 		id := tx.NewID("node")
 		name := req.Name
 		if name == "" {
-			name = placeholderPrefix + id[len(id)-8:]
+			name = placeholder(id)
 		}
 		replaces, err := replaced(tx, req.Replaces)
 		if err != nil {
@@ -70,6 +71,25 @@ func (s *Service) CreateToken(ctx context.Context, req api.CreateJoinTokenReques
 	if s.Store.Conflict(err) {
 		err = api.Errorf(api.NameTaken, "a node is named %q already; choose another name, or revoke that node first", req.Name).Because(err)
 	}
+	return res, err
+}
+
+// CreateTokenAgain answers the repeat of a CreateToken: the answer may have been
+// lost with its secret, so the token is replaced, under the same id, unless it
+// was used.
+func (s *Service) CreateTokenAgain(ctx context.Context, first api.CreatedJoinToken) (res api.CreatedJoinToken, err error) {
+	token, hash := auth.NewToken(auth.JoinPrefix)
+	err = s.Store.Update(ctx, func(tx *store.Tx) error {
+		won, err := tx.Changed(`UPDATE join_tokens SET hash = $2 WHERE id = $1 AND used_at = 0 AND revoked_at = 0`, first.ID, hash)
+		if err != nil {
+			return fmt.Errorf("replace join token: %w", err)
+		}
+		if !won {
+			return api.Errorf(api.TokenUsed, "the token that this key made was used or revoked since; it is not shown again")
+		}
+		res = s.created(first.JoinToken, token)
+		return event.Record(tx, api.Event{Kind: "join_token_replaced", NodeID: first.NodeID, Subject: first.ID})
+	})
 	return res, err
 }
 

@@ -21,30 +21,30 @@ type readOptions struct {
 	query  []string // the parameters that the call knows
 }
 
-func read(w http.ResponseWriter, r *http.Request, req any, o readOptions) error {
+// read fills req, and returns the body it was read from.
+func read(w http.ResponseWriter, r *http.Request, req any, o readOptions) (body []byte, err error) {
 	if o.body {
-		body, err := readBody(w, r)
-		if err != nil {
-			return err
+		if body, err = readBody(w, r); err != nil {
+			return nil, err
 		}
 		if err := decode(body, req, o.strict); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if o.strict {
 		for name := range r.URL.Query() {
 			if !slices.Contains(o.query, name) {
-				return api.Errorf(api.Invalid, "this call has no query parameter %q", name)
+				return nil, api.Errorf(api.Invalid, "this call has no query parameter %q", name)
 			}
 		}
 	}
 	if err := api.Decode(req, param(r)); err != nil {
-		return err
+		return nil, err
 	}
 	if v, ok := req.(interface{ Validate() error }); ok {
-		return v.Validate()
+		return body, v.Validate()
 	}
-	return nil
+	return body, nil
 }
 
 // readBody reads the whole body, inflated: at most api.MaxBody as sent and as

@@ -9,9 +9,11 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/beckon-fleet/beckon/api"
+	"github.com/beckon-fleet/beckon/server/internal/once"
 	"github.com/go-chi/chi/v5"
 )
 
@@ -26,7 +28,13 @@ const (
 type Router struct {
 	chi.Router
 	strict bool
+	keeper *once.Keeper // nil where keys mean nothing
+	scope  func(*http.Request) string
 }
+
+// Once has calls that carry an Idempotency-Key answered once; scope says who
+// calls.
+func (r *Router) Once(k *once.Keeper, scope func(*http.Request) string) { r.keeper, r.scope = k, scope }
 
 // NewRouter returns a router whose own refusals are problems like all others:
 // chi's are text, and clients take text for weather. A strict one refuses
@@ -40,35 +48,82 @@ func NewRouter(strict bool, middleware ...func(http.Handler) http.Handler) *Rout
 	r.MethodNotAllowed(func(w http.ResponseWriter, r *http.Request) {
 		Fail(w, r, api.Errorf(api.MethodNotAllowed, "%s takes no %s", r.URL.Path, r.Method))
 	})
-	return &Router{r, strict}
+	return &Router{Router: r, strict: strict}
 }
 
 // Group is the same router, with more middleware in front of what do binds.
 func (r *Router) Group(do func(*Router), middleware ...func(http.Handler) http.Handler) {
 	r.Router.Group(func(inner chi.Router) {
 		inner.Use(middleware...)
-		do(&Router{inner, r.strict})
+		do(&Router{inner, r.strict, r.keeper, r.scope})
 	})
 }
 
 // Bind answers e with do. A parameter that cannot travel panics here.
-func Bind[Req, Res any](r *Router, e api.Endpoint[Req, Res], do func(context.Context, Req) (Res, error)) {
+func Bind[Req, Res any](r *Router, e api.Endpoint[Req, Res], do func(context.Context, Req) (Res, error), options ...Option[Req, Res]) {
 	e.CheckParams()
-	known := e.QueryParams()
-	r.MethodFunc(e.Method, e.Path, func(w http.ResponseWriter, q *http.Request) {
-		var req Req
-		err := read(w, q, &req, readOptions{body: e.HasBody(), strict: r.strict, query: known})
-		if err != nil {
-			Fail(w, q, err)
+	b := binding[Req, Res]{router: r, endpoint: e, do: do, known: e.QueryParams()}
+	for _, o := range options {
+		o(&b)
+	}
+	r.MethodFunc(e.Method, e.Path, b.serve)
+}
+
+// Option is what a call does beyond asking and answering in JSON.
+type Option[Req, Res any] func(*binding[Req, Res])
+
+// As answers callers who accept contentType with do, which writes its answer
+// itself, or returns an error before it has begun to.
+func As[Req, Res any](contentType string, do func(http.ResponseWriter, *http.Request, Req) error) Option[Req, Res] {
+	return func(b *binding[Req, Res]) { b.as = append(b.as, form[Req]{contentType, do}) }
+}
+
+// Again answers the repeat of a call whose answer held a secret: what is kept
+// of the answer does not.
+func Again[Req, Res any](do func(ctx context.Context, first Res) (Res, error)) Option[Req, Res] {
+	return func(b *binding[Req, Res]) { b.again = do }
+}
+
+// binding is one call on one router.
+type binding[Req, Res any] struct {
+	router   *Router
+	endpoint api.Endpoint[Req, Res]
+	do       func(context.Context, Req) (Res, error)
+	known    []string // query parameters
+	as       []form[Req]
+	again    func(context.Context, Res) (Res, error)
+}
+
+type form[Req any] struct {
+	contentType string
+	do          func(http.ResponseWriter, *http.Request, Req) error
+}
+
+func (b *binding[Req, Res]) serve(w http.ResponseWriter, q *http.Request) {
+	var req Req
+	body, err := read(w, q, &req, readOptions{body: b.endpoint.HasBody(), strict: b.router.strict, query: b.known})
+	if err != nil {
+		Fail(w, q, err)
+		return
+	}
+	for _, f := range b.as {
+		if strings.Contains(q.Header.Get("Accept"), f.contentType) {
+			if err := f.do(w, q, req); err != nil {
+				Fail(w, q, err)
+			}
 			return
 		}
-		res, err := do(q.Context(), req)
-		if err != nil {
-			Fail(w, q, err)
-			return
-		}
-		answer(w, q, cmp.Or(e.Status, http.StatusOK), res)
-	})
+	}
+	if name := q.Header.Get(api.HeaderIdempotencyKey); name != "" && b.router.keeper != nil && q.Method != http.MethodGet {
+		b.serveOnce(w, q, name, req, body)
+		return
+	}
+	res, err := b.do(q.Context(), req)
+	if err != nil {
+		Fail(w, q, err)
+		return
+	}
+	answer(w, q, cmp.Or(b.endpoint.Status, http.StatusOK), res)
 }
 
 // Raw answers e with do, which writes its answer itself, or returns an error
@@ -101,15 +156,8 @@ func param(r *http.Request) func(in, name string) (string, error) {
 // needs; a command says its own status (202 while it runs, 200 after) and
 // where it can be looked at.
 func answer(w http.ResponseWriter, r *http.Request, status int, res any) {
-	if s, ok := res.(interface{ HTTPStatus() int }); ok {
-		status = s.HTTPStatus()
-	}
-	if l, ok := res.(interface{ Location() string }); ok && status != http.StatusOK {
-		w.Header().Set("Location", l.Location())
-	}
-	if wait := new(api.Wait); wait.UnmarshalText([]byte(r.Header.Get("Prefer"))) == nil && *wait > 0 {
-		w.Header().Set("Preference-Applied", "wait="+strconv.Itoa(int(*wait)))
-	}
+	status = statusOf(status, res)
+	describe(w, r, status, res)
 	if t, ok := res.(interface{ ETag() string }); ok {
 		w.Header().Set("ETag", t.ETag())
 		if r.Header.Get("If-None-Match") == t.ETag() {
@@ -117,6 +165,23 @@ func answer(w http.ResponseWriter, r *http.Request, status int, res any) {
 		}
 	}
 	write(w, status, "application/json", res)
+}
+
+func statusOf(status int, res any) int {
+	if s, ok := res.(interface{ HTTPStatus() int }); ok {
+		return s.HTTPStatus()
+	}
+	return status
+}
+
+func describe(w http.ResponseWriter, r *http.Request, status int, res any) {
+	if l, ok := res.(interface{ Location() string }); ok && status != http.StatusOK {
+		w.Header().Set("Location", l.Location())
+	}
+	waited, ok := res.(interface{ Waited() bool })
+	if wait := new(api.Wait); ok && waited.Waited() && wait.UnmarshalText([]byte(r.Header.Get("Prefer"))) == nil {
+		w.Header().Set("Preference-Applied", "wait="+strconv.Itoa(int(*wait)))
+	}
 }
 
 // Fail answers with err and, where the fault is ours, logs its cause.

@@ -147,7 +147,7 @@ func (s *Store) Update(ctx context.Context, do func(*Tx) error) error {
 }
 
 func (s *Store) update(ctx context.Context, do func(*Tx) error) (*Tx, error) {
-	do = safely(do)
+	do = safely(preceded(ctx, do))
 	if s.group != nil {
 		return s.group.update(ctx, do)
 	}
