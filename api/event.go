@@ -17,7 +17,10 @@ type Event struct {
 }
 
 // ListEvents lists events, the oldest first unless the newest are asked for;
-// after is the id of the last one that is known.
+// after is the id of the last one that is known. Who accepts
+// application/x-ndjson gets all of them, an object a line, and with follow
+// those to come; who accepts text/event-stream gets a stream that goes on. What
+// goes on begins now, unless after or since says where.
 var ListEvents = Endpoint[ListEventsRequest, Page[Event]]{Method: http.MethodGet, Path: "/api/v1/events"}
 
 // ListEventsRequest may name a node, an app or a subject.
@@ -27,4 +30,7 @@ type ListEventsRequest struct {
 	App     string `query:"app" json:"-"`
 	Subject string `query:"subject" json:"-"`
 	Newest  bool   `query:"newest" json:"-"` // the newest first
+
+	Since  time.Time `query:"since" json:"-"`  // not before; RFC 3339
+	Follow bool      `query:"follow" json:"-"` // with NDJSON: go on with those to come
 }

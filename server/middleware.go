@@ -134,10 +134,11 @@ func (s *Server) speaks(c auth.Caller) error {
 // admitOperator lets in who holds an operator token.
 func (s *Server) admitOperator(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := s.operators.Check(r); err != nil {
+		operator, err := s.operators.Check(r)
+		if err != nil {
 			rest.Fail(w, r, err)
 			return
 		}
-		next.ServeHTTP(w, r)
+		next.ServeHTTP(w, r.WithContext(auth.WithOperator(r.Context(), operator)))
 	})
 }

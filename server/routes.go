@@ -51,12 +51,13 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) error {
 // operatorRoutes is every call an operator makes.
 func (s *Server) operatorRoutes() http.Handler {
 	r := rest.NewRouter(true, s.frame)
+	r.Once(s.once, auth.Operator)
 	rest.Problems(r)
 	rest.Bind(r, api.Healthz, s.healthz)
 	rest.Bind(r, api.Readyz, s.readyz)
 	r.Group(func(r *rest.Router) {
 		rest.Bind(r, api.GetStatus, s.status)
-		rest.Bind(r, api.CreateJoinToken, s.nodes.CreateToken)
+		rest.Bind(r, api.CreateJoinToken, s.nodes.CreateToken, rest.Again[api.CreateJoinTokenRequest](s.nodes.CreateTokenAgain))
 		rest.Bind(r, api.ListJoinTokens, s.nodes.ListTokens)
 		rest.Bind(r, api.RevokeJoinToken, s.nodes.RevokeToken)
 		rest.Bind(r, api.ListNodes, s.nodes.List)
@@ -75,7 +76,9 @@ func (s *Server) operatorRoutes() http.Handler {
 		rest.Bind(r, api.ListCommands, s.commands.List)
 		rest.Bind(r, api.GetCommand, s.commands.Get)
 		rest.Bind(r, api.CancelCommand, s.commands.Cancel)
-		rest.Bind(r, api.ListEvents, s.events.List)
+		rest.Bind(r, api.ListEvents, s.events.List,
+			rest.As[api.ListEventsRequest, api.Page[api.Event]]("application/x-ndjson", s.events.NDJSON),
+			rest.As[api.ListEventsRequest, api.Page[api.Event]]("text/event-stream", s.events.SSE))
 	}, s.admitOperator)
 	return r
 }

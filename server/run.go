@@ -52,6 +52,7 @@ func (s *Server) Run(ctx context.Context, on Listeners) error {
 	case err = <-failed:
 	}
 	cancel()
+	close(s.stopping)
 	s.hub.Close()
 	closing, done := context.WithTimeout(context.WithoutCancel(ctx), grace)
 	defer done()
@@ -83,6 +84,7 @@ func (s *Server) jobs(ctx context.Context, wg *sync.WaitGroup) {
 		{"flush heartbeats", s.cfg.Pace.Flush, s.nodes.Flush},
 		{"sweep nodes", s.cfg.Pace.Sweep, s.nodes.Sweep},
 		{"expire commands", s.cfg.Pace.Sweep, s.commands.Expire},
+		{"forget idempotency keys", time.Hour, s.once.Sweep},
 	} {
 		wg.Go(func() {
 			tick := time.NewTicker(job.pace)

@@ -18,6 +18,7 @@ import (
 	"github.com/beckon-fleet/beckon/server/internal/event"
 	"github.com/beckon-fleet/beckon/server/internal/node"
 	"github.com/beckon-fleet/beckon/server/internal/nudge"
+	"github.com/beckon-fleet/beckon/server/internal/once"
 	"github.com/beckon-fleet/beckon/server/internal/pki"
 	"github.com/beckon-fleet/beckon/server/internal/store"
 )
@@ -35,7 +36,9 @@ type Server struct {
 	commands  *command.Service
 	apps      *app.Service
 	events    *event.Service
+	once      *once.Keeper
 	started   time.Time
+	stopping  chan struct{}
 }
 
 // New opens the data folder, and makes at the first start what is missing in
@@ -71,7 +74,7 @@ func open(ctx context.Context, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
-	s := &Server{cfg: cfg, store: st, authority: authority, hub: nudge.NewHub(), started: cfg.Clock().UTC()}
+	s := &Server{cfg: cfg, store: st, authority: authority, hub: nudge.NewHub(), stopping: make(chan struct{}), started: cfg.Clock().UTC()}
 	s.wire()
 	if missing := s.commands.Unfollowed(); len(missing) > 0 {
 		st.Close()
@@ -84,7 +87,8 @@ func open(ctx context.Context, cfg Config) (*Server, error) {
 func (s *Server) wire() {
 	s.verifier = &auth.Verifier{CA: s.authority.CA(), Clock: s.cfg.Clock}
 	s.operators = &auth.Operators{Store: s.store}
-	s.events = &event.Service{Store: s.store}
+	s.events = &event.Service{Store: s.store, Stopping: s.stopping, Log: s.cfg.Log}
+	s.once = &once.Keeper{Store: s.store}
 	s.nodes = &node.Service{
 		Store: s.store, Hub: s.hub, Authority: s.authority, Clock: s.cfg.Clock, Log: s.cfg.Log,
 		Pace: s.cfg.Pace.Heartbeat, AgentURL: s.cfg.AgentURL,

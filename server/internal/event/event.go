@@ -4,6 +4,7 @@ package event
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/beckon-fleet/beckon/api"
@@ -23,7 +24,11 @@ func Record(tx *store.Tx, e api.Event) error {
 }
 
 // Service answers operators.
-type Service struct{ Store *store.Store }
+type Service struct {
+	Store    *store.Store
+	Stopping <-chan struct{} // closed when streams are to end
+	Log      *slog.Logger
+}
 
 // List is api.ListEvents. Node and app are ids or names.
 func (s *Service) List(ctx context.Context, req api.ListEventsRequest) (page api.Page[api.Event], err error) {
@@ -37,8 +42,8 @@ func (s *Service) List(ctx context.Context, req api.ListEventsRequest) (page api
 			LEFT JOIN nodes n ON n.id = e.node_id
 			LEFT JOIN apps a ON a.id = e.app_id
 			WHERE ($1 = '' OR e.id `+direction+` $1) AND ($2 = '' OR e.node_id = $2 OR n.name = $2) AND ($3 = '' OR e.app_id = $3 OR a.name = $3)
-				AND ($4 = '' OR e.subject = $4)
-			ORDER BY e.id `+order+` LIMIT $5`, req.After, req.Node, req.App, req.Subject, req.PageLimit()+1)
+				AND ($4 = '' OR e.subject = $4) AND e.at >= $6
+			ORDER BY e.id `+order+` LIMIT $5`, req.After, req.Node, req.App, req.Subject, req.PageLimit()+1, since(req.Since))
 		if err != nil {
 			return fmt.Errorf("list events: %w", err)
 		}
@@ -46,6 +51,14 @@ func (s *Service) List(ctx context.Context, req api.ListEventsRequest) (page api
 		return err
 	})
 	return page, err
+}
+
+// since is the first moment that is asked for.
+func since(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMilli()
 }
 
 func scan(row store.Scanner) (e api.Event, err error) {
