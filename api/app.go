@@ -197,6 +197,9 @@ func (a AppCommands) HTTPStatus() int {
 	return http.StatusOK
 }
 
+// Waited reports whether the caller's wish to wait was followed.
+func (a AppCommands) Waited() bool { return a.Awaited }
+
 // DeployApp makes a new revision of an app: a deployment on each of its nodes.
 // Errors: not_found, no_node_matches, node_inactive, tier_too_low.
 var DeployApp = Endpoint[ChangeAppRequest, DeployAppResponse]{
@@ -219,6 +222,9 @@ func (r DeployAppResponse) HTTPStatus() int {
 	}
 	return waitStatus(r.Awaited, settled)
 }
+
+// Waited reports whether the caller's wish to wait was followed.
+func (r DeployAppResponse) Waited() bool { return r.Awaited }
 
 func waitStatus(awaited, done bool) int {
 	switch {

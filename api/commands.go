@@ -157,6 +157,9 @@ type SendCommandResponse struct {
 // ended, else 202.
 func (r SendCommandResponse) HTTPStatus() int { return waitStatus(r.Awaited, r.State.Ended()) }
 
+// Waited reports whether the caller's wish to wait was followed.
+func (r SendCommandResponse) Waited() bool { return r.Awaited }
+
 // Location is where the command can be looked at.
 func (r SendCommandResponse) Location() string { return "/api/v1/commands/" + r.ID }
 

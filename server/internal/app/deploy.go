@@ -129,6 +129,7 @@ func act[P api.Payload, R any](ctx context.Context, s *Service, req api.ChangeAp
 		return res, err
 	}
 	fault.At("stored")
+	res.Awaited = req.Wait > 0
 	res.Items, err = s.Commands.Await(ctx, commands, req.Wait.Duration())
 	return res, err
 }

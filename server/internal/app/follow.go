@@ -53,7 +53,7 @@ func (s *Service) followDeploy(tx *store.Tx, c command.Command, to api.State, re
 	case api.Succeeded:
 		return s.deployed(tx, d, result)
 	case api.Expired:
-		return s.set(tx, d, api.DeploymentFailed, "not delivered: the node was offline; nothing was changed", nil)
+		return s.set(tx, d, api.DeploymentFailed, undelivered(c), nil)
 	case api.Canceled:
 		return s.set(tx, d, api.DeploymentFailed, "canceled before the node took it; nothing was changed", nil)
 	case api.Superseded:
@@ -64,6 +64,13 @@ func (s *Service) followDeploy(tx *store.Tx, c command.Command, to api.State, re
 		return s.set(tx, d, api.DeploymentUnknown, messageOf(result, "nobody can tell what became of it: "+c.Reason), nil)
 	}
 	return nil
+}
+
+func undelivered(c command.Command) string {
+	if c.DeliveredAt == 0 {
+		return "not delivered: the node did not ask for it in time; nothing was changed"
+	}
+	return "delivered, but the node did not take it in time; nothing was changed"
 }
 
 func messageOf(r *api.Result, otherwise string) string {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/beckon-fleet/beckon/api"
 	"github.com/beckon-fleet/beckon/api/seal"
@@ -13,8 +14,11 @@ import (
 	"github.com/beckon-fleet/beckon/server/internal/store"
 )
 
-// maxFetch is how many commands one answer holds at most.
-const maxFetch = 50
+const (
+	maxFetch  = 50                   // commands in one answer
+	maxAnswer = api.MaxBody - 4<<10  // bytes of them; the rest is the frame
+	maxItem   = api.MaxBody - 64<<10 // bytes of one: escaping can make much of little
+)
 
 // Fetch is api.Commands. What it returns is delivered, and that is durable
 // before the answer goes out.
@@ -24,61 +28,65 @@ func (s *Service) Fetch(ctx context.Context, req api.CommandsRequest) (res api.C
 	if limit <= 0 || limit > maxFetch {
 		limit = maxFetch
 	}
-	res, queued, err := s.pending(ctx, caller.Node, req.After, limit)
-	if err != nil || !queued {
+	var some []Command
+	read := func(tx *store.Tx) error {
+		some, res, err = s.pending(tx, caller.Node, req.After, limit)
+		return err
+	}
+	// An empty queue is the usual answer, and costs no write.
+	if err := s.Store.View(ctx, read); err != nil || !slices.ContainsFunc(some, queued) {
 		return res, err
 	}
 	err = s.Store.Update(ctx, func(tx *store.Tx) error {
-		list, err := s.listPending(tx, caller.Node, req.After, limit)
-		if err != nil {
+		if err := read(tx); err != nil {
 			return err
 		}
-		for _, c := range list {
-			if c.State == api.Queued {
-				if err := s.move(tx, c, api.Delivered, change{}); err != nil {
-					return err
-				}
+		for i, c := range some {
+			if !queued(c) {
+				continue
+			}
+			if err := s.move(tx, c, api.Delivered, change{}); err != nil {
+				return err
+			}
+			c.State = api.Delivered
+			if res.Commands[i], err = s.item(c); err != nil {
+				return err
 			}
 		}
 		return nil
 	})
 	if err != nil {
-		return res, err
+		return api.CommandsResponse{}, err
 	}
 	fault.At("delivered")
-	res, _, err = s.pending(ctx, caller.Node, req.After, limit)
-	return res, err
+	return res, nil
 }
 
-// pending is the answer as things stand, and whether something in it is queued
-// still. An empty queue is the usual answer, and costs no write.
-func (s *Service) pending(ctx context.Context, nodeID string, after int64, limit int) (res api.CommandsResponse, queued bool, err error) {
+func queued(c Command) bool { return c.State == api.Queued }
+
+// pending is the answer as things stand: as much as fits into one.
+func (s *Service) pending(tx *store.Tx, nodeID string, after int64, limit int) (some []Command, res api.CommandsResponse, err error) {
 	res.Commands = []json.RawMessage{}
-	err = s.Store.View(ctx, func(tx *store.Tx) error {
-		list, err := s.listPending(tx, nodeID, after, limit+1)
+	list, err := s.listPending(tx, nodeID, after, limit+1)
+	if err != nil {
+		return nil, res, err
+	}
+	if err := tx.QueryRow(`SELECT command_count FROM nodes WHERE id = $1`, nodeID).Scan(&res.Cursor); err != nil {
+		return nil, res, fmt.Errorf("read cursor: %w", err)
+	}
+	size := 0
+	for i, c := range list {
+		item, err := s.item(c)
 		if err != nil {
-			return err
+			return nil, res, err
 		}
-		if err := tx.QueryRow(`SELECT command_count FROM nodes WHERE id = $1`, nodeID).Scan(&res.Cursor); err != nil {
-			return fmt.Errorf("read cursor: %w", err)
+		if size += len(item) + 1; i == limit || size > maxAnswer {
+			res.More = true
+			return list[:i], res, nil
 		}
-		size := 0
-		for _, c := range list {
-			item, err := s.item(c)
-			if err != nil {
-				return err
-			}
-			size += len(item) + 1
-			if len(res.Commands) == limit || size > api.MaxBody-1024 {
-				res.More = true
-				break
-			}
-			queued = queued || c.State == api.Queued
-			res.Commands = append(res.Commands, item)
-		}
-		return nil
-	})
-	return res, queued, err
+		res.Commands = append(res.Commands, item)
+	}
+	return list, res, nil
 }
 
 // listPending is the node's queued and delivered commands that have not
@@ -104,7 +112,10 @@ func (s *Service) item(c Command) (json.RawMessage, error) {
 // Ack is api.Ack, the commit point: expiry is judged here, once, and after a
 // yes the server neither expires nor cancels the command any more.
 func (s *Service) Ack(ctx context.Context, req api.AckRequest) (res api.AckResponse, err error) {
-	caller := auth.From(ctx)
+	caller, err := instance(ctx)
+	if err != nil {
+		return res, err
+	}
 	var refused error // not returned inside: what is expired must be stored
 	err = s.Store.Update(ctx, func(tx *store.Tx) error {
 		refused = nil
@@ -122,6 +133,16 @@ func (s *Service) Ack(ctx context.Context, req api.AckRequest) (res api.AckRespo
 		fault.At("acked")
 	}
 	return api.AckResponse{State: api.Acked}, err
+}
+
+// instance is the caller, who must say which process of its node it is: of two
+// only one may run a command.
+func instance(ctx context.Context) (auth.Caller, error) {
+	caller := auth.From(ctx)
+	if caller.Instance == (api.Instance{}) {
+		return caller, api.Errorf(api.Invalid, "this call needs %s: <epoch>.<starts>.<random>", api.HeaderAgentInstance)
+	}
+	return caller, nil
 }
 
 func (s *Service) ack(tx *store.Tx, c Command, by api.Instance) (refused, err error) {
@@ -168,7 +189,10 @@ func gone(s api.State, c Command) error {
 // Result is api.PostResult. The first result stays; a command nobody can tell
 // of takes one late result, beside its state.
 func (s *Service) Result(ctx context.Context, req api.ResultRequest) (res api.ResultResponse, err error) {
-	caller := auth.From(ctx)
+	caller, err := instance(ctx)
+	if err != nil {
+		return res, err
+	}
 	text, err := json.Marshal(req.Result)
 	if err != nil {
 		return res, fmt.Errorf("encode result: %w", err)

@@ -80,10 +80,21 @@ func (s *Service) enqueue(tx *store.Tx, n node.Row, k api.AnyKind, payload json.
 	}
 	id = tx.NewID("cmd")
 	app := appOf(payload)
+	c := Command{
+		ID: id, NodeID: n.ID, Seq: seq, Kind: k.Name(), Payload: string(payload), State: api.Queued,
+		CreatedAt: millis(tx.Now), ExpiresAt: millis(tx.Now.Add(o.Life)), StartBy: store.Millis(o.StartBy),
+	}
+	item, err := s.item(c)
+	if err != nil {
+		return "", err
+	}
+	if len(item) > maxItem {
+		return "", api.Errorf(api.TooLarge, "the command has %d bytes once it is written down for the node; %d is the most", len(item), maxItem)
+	}
 	_, err = tx.Exec(`
 		INSERT INTO commands (id, node_id, seq, kind, payload, app_id, state, created_at, expires_at, start_by)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
-		id, n.ID, seq, k.Name(), string(payload), app, api.Queued, millis(tx.Now), millis(tx.Now.Add(o.Life)), store.Millis(o.StartBy))
+		c.ID, c.NodeID, c.Seq, c.Kind, c.Payload, app, c.State, c.CreatedAt, c.ExpiresAt, c.StartBy)
 	if err != nil {
 		return "", fmt.Errorf("store command: %w", err)
 	}

@@ -44,6 +44,7 @@ func (s *Service) move(tx *store.Tx, c Command, to api.State, ch change) error {
 	if err != nil {
 		return err
 	}
+	c.Reason = ch.reason
 	return s.hooks[c.Kind](tx, c, to, ch.result)
 }
 
