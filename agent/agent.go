@@ -34,6 +34,7 @@ type Agent struct {
 	apps       *app.Service
 	capacity   api.HeartbeatRequest
 	streamAt   time.Time // from when a stream may be tried; of the watch loop alone
+	vainAt     time.Time // when a fetch last found nothing; of the commands loop alone
 	beatNow    signal    // a heartbeat is due at once
 	fetch      signal    // there may be commands
 	results    signal    // there are results to send
@@ -184,6 +185,9 @@ func (a *Agent) repeat(ctx context.Context, stop context.CancelCauseFunc, l loop
 		} else {
 			failures++
 			pause, wake, recovered = link.Pause(err, failures), nil, a.recovered.wait()
+			if errors.Is(err, api.UpgradeRequired) && l.name != "heartbeat" {
+				pause = time.Hour // one loop asks for all; its success is everybody's
+			}
 			a.failed(stop, l.name, failures, pause, err)
 			a.tell(err)
 		}

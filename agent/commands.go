@@ -39,12 +39,22 @@ func (a *Agent) commands(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	if !found {
-		select {
-		case <-ctx.Done():
-		case <-time.After(time.Second):
-		}
+		a.restAfterNothing(ctx)
 	}
 	return a.cfg.Pace.Refetch, nil
+}
+
+// restAfterNothing bounds what forged cursors cost: the first fetch in vain is
+// free, the next ones come a second apart.
+func (a *Agent) restAfterNothing(ctx context.Context) {
+	pause := time.Second - time.Since(a.vainAt)
+	if pause > 0 {
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+	a.vainAt = time.Now()
 }
 
 func (a *Agent) fetched(cursor int64) {

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 
 	"github.com/beckon-fleet/beckon/agent/internal/link"
 	"github.com/beckon-fleet/beckon/agent/internal/state"
@@ -31,7 +32,8 @@ func Leave(ctx context.Context, cfg Config, force bool) (node string, err error)
 	certificate := id.TLS()
 	way := link.New(link.Config{Server: id.Server, Version: cfg.Version, Clock: cfg.Clock, Dial: cfg.Dial}, &certificate, pin)
 	defer way.Close()
-	if _, err := link.Call(ctx, way, api.Leave, api.LeaveRequest{Force: force}, 0); err != nil {
+	_, err = link.Call(ctx, way, api.Leave, api.LeaveRequest{Force: force}, 0)
+	if err != nil && !errors.Is(err, api.NodeRevoked) { // that one says it is out already: an earlier answer was lost
 		return "", err
 	}
 	return id.Name, folder.Forget()

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"reflect"
 	"time"
@@ -11,14 +12,16 @@ import (
 	"github.com/beckon-fleet/beckon/api"
 )
 
-// maxEvents is how many events wait to be reported; older ones give way.
-const maxEvents = 100
+const (
+	maxEvents   = 100 // events that wait to be reported; older ones give way
+	maxReported = 500 // deployments in one report
+)
 
 // event keeps something noticed for the next report.
 func (a *Agent) event(kind, message string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	e := api.EventReport{Kind: kind, Message: message[:min(len(message), api.MaxMessage)], At: a.cfg.Clock().UTC()}
+	e := api.EventReport{Kind: kind, Message: api.Cut(message, api.MaxMessage), At: a.cfg.Clock().UTC()}
 	a.noticed.events = append(a.noticed.events, e)
 	if extra := len(a.noticed.events) - maxEvents; extra > 0 {
 		a.noticed.events = a.noticed.events[extra:]
@@ -39,12 +42,20 @@ func (a *Agent) observe(ctx context.Context) (time.Duration, error) {
 	}
 	report := api.Report{Events: a.takeEvents()}
 	if err == nil {
-		report.Deployments = a.news(seen)
+		news := a.news(seen)
+		report.Deployments = news[:min(len(news), maxReported)] // the next look tells the rest
 	}
 	if len(report.Events) == 0 && len(report.Deployments) == 0 {
 		return a.cfg.Pace.Observe, nil
 	}
-	if _, err := link.Call(ctx, a.link, api.PostReport, report, 0); err != nil {
+	_, err = link.Call(ctx, a.link, api.PostReport, report, 0)
+	if problem, ours := errors.AsType[*api.Error](err); ours && problem.Code.Then() == api.ThenGiveUp {
+		// Again it would be refused again. The next hello says what is ours.
+		a.cfg.Log.Error("the control plane did not take a report", "err", err)
+		a.askWhatIsActive()
+		return a.cfg.Pace.Observe, nil
+	}
+	if err != nil {
 		a.giveBack(report.Events)
 		return 0, err
 	}
@@ -57,6 +68,7 @@ func (a *Agent) noticeRuntimes(now map[string]string) {
 	defer a.mu.Unlock()
 	if !maps.Equal(now, a.noticed.runtimes) {
 		a.noticed.runtimes, a.noticed.helloDue = now, true
+		a.beatNow.raise()
 	}
 }
 

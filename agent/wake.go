@@ -120,6 +120,6 @@ func (a *Agent) climb(rung, reason string) {
 		*w = api.Wake{Rung: rung, Since: &now}
 	}
 	if reason != "" || rung == rungStream {
-		w.Reason = reason[:min(len(reason), 255)]
+		w.Reason = api.Cut(reason, 255)
 	}
 }

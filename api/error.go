@@ -25,7 +25,6 @@ const (
 	NameTaken            Code = "name_taken"
 	KeyReused            Code = "idempotency_key_reused"
 	KeyInUse             Code = "idempotency_key_in_use"
-	RateLimited          Code = "rate_limited"
 	Unavailable          Code = "unavailable"
 	StorageFull          Code = "storage_full"
 	Internal             Code = "internal"
@@ -88,11 +87,10 @@ var codes = map[Code]verdict{
 	MethodNotAllowed:     {http.StatusMethodNotAllowed, ThenGiveUp, 2, "There is something at that path, but it does not take this method."},
 	EncodingUnsupported:  {http.StatusUnsupportedMediaType, ThenGiveUp, 2, "The Content-Encoding is not known; send gzip or none."},
 	TooLarge:             {http.StatusRequestEntityTooLarge, ThenGiveUp, 2, "The body, as sent or inflated, or a document in it is larger than the limit in the detail."},
-	Conflict:             {http.StatusConflict, ThenGiveUp, 5, "What the request builds on has changed meanwhile; look again."},
+	Conflict:             {http.StatusConflict, ThenRetry, 5, "What the request builds on has changed meanwhile; look again."},
 	NameTaken:            {http.StatusConflict, ThenGiveUp, 5, "The name belongs to something else; choose another one."},
 	KeyReused:            {http.StatusUnprocessableEntity, ThenGiveUp, 5, "The Idempotency-Key was used with another body; make a new key for a new request."},
 	KeyInUse:             {http.StatusConflict, ThenRetry, 5, "The first request with this Idempotency-Key is still running; ask again."},
-	RateLimited:          {http.StatusTooManyRequests, ThenRetry, 6, "Too many requests of this caller; wait as long as Retry-After says."},
 	Unavailable:          {http.StatusServiceUnavailable, ThenRetry, 6, "The server cannot do it now; wait as long as Retry-After says."},
 	StorageFull:          {http.StatusInsufficientStorage, ThenSlow, 6, "The server's disk is full: what needs writing is refused until there is space, and nothing stored is lost."},
 	Internal:             {http.StatusInternalServerError, ThenRetry, 1, "The server failed; its log says why, under the request id in instance."},
@@ -105,7 +103,7 @@ var codes = map[Code]verdict{
 	SignatureBad:         {http.StatusUnauthorized, ThenSlow, 3, "A signature does not verify."},
 	ClockSkew:            {http.StatusUnauthorized, ThenSlow, 3, "The certificate is not valid yet by the server's clock: one of the two clocks is wrong."},
 	NodeUnknown:          {http.StatusUnauthorized, ThenSlow, 3, "The certificate is sound, but the node is not known here: the server may have been restored from an older backup."}, // the server may be an old backup: keep the identity
-	NodeRevoked:          {http.StatusForbidden, ThenStop, 77, "An operator shut this node out. It stays out; the machine can join again with a new token."},                          // the only code that ends an identity
+	NodeRevoked:          {http.StatusForbidden, ThenStop, 77, "This node was shut out by an operator, or left. It stays out; the machine can join again with a new token."},          // the only code that ends an identity
 	ObjectForeign:        {http.StatusForbidden, ThenGiveUp, 3, "The request names something of another node. All of it was refused."},
 	WorkloadsRunning:     {http.StatusConflict, ThenGiveUp, 5, "Deployments may have instances on the node; workloads lists them. Remove them, or leave with force."},
 	MachineEnrolled:      {http.StatusConflict, ThenGiveUp, 5, "The machine is an active node already, which the detail names. The token was not used up."},

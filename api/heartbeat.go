@@ -158,7 +158,7 @@ func (h *Hello) UnmarshalJSON(data []byte) error {
 		h.Runtimes, h.dropped = nil, append(h.dropped, "runtimes")
 	}
 	for _, text := range []*string{&h.BootID, &h.Hostname, &h.OS, &h.Arch, &h.Kernel} {
-		*text = (*text)[:min(len(*text), 255)]
+		*text = Cut(*text, 255)
 	}
 	h.Capabilities = capabilities(h.Capabilities)
 	return nil

@@ -2,6 +2,7 @@ package api
 
 import (
 	"net/http"
+	"strings"
 	"time"
 )
 
@@ -33,7 +34,7 @@ func (r JoinRequest) Validate() error {
 		return Errorf(Invalid, "token is required")
 	case r.CSR == "" || len(r.CSR) > 8<<10:
 		return Errorf(Invalid, "csr is required, PEM of at most 8 KiB")
-	case r.MachineID != "" && (len(r.MachineID) != 64 || !nameOf(r.MachineID, 64)):
+	case r.MachineID != "" && !isHash(r.MachineID):
 		return Errorf(Invalid, "machine_id must be 64 hex digits or empty")
 	case r.Tier != nil && (*r.Tier < 0 || *r.Tier > int(TierManage)):
 		return Errorf(Invalid, "tier must be 0 to 3 or absent")
@@ -46,6 +47,11 @@ func (r JoinRequest) Validate() error {
 		}
 	}
 	return r.Labels.Validate()
+}
+
+// isHash reports whether s is 64 lower-case hex digits.
+func isHash(s string) bool {
+	return len(s) == 64 && strings.Trim(s, "0123456789abcdef") == ""
 }
 
 // JoinResponse is a node's identity. The agent takes the certificate only for

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"bytes"
 	"crypto/rand"
 	"encoding/binary"
 	"encoding/json"
@@ -103,8 +104,7 @@ func openWhole(path string) (db *bbolt.DB, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if p := recover(); p != nil {
-			file.Close() // and with it the lock
-			db, err = nil, damaged{fmt.Errorf("%v", p)}
+			db, err = nil, errors.Join(damaged{fmt.Errorf("%v", p)}, release(file))
 		}
 	}()
 	db, err = bbolt.Open(path, 0o600, &bbolt.Options{
@@ -117,13 +117,28 @@ func openWhole(path string) (db *bbolt.DB, err error) {
 	if err != nil {
 		return nil, classify(err)
 	}
-	if err := db.View(readAll); err != nil {
+	if err := check(db, file); err != nil {
 		return nil, errors.Join(damaged{err}, db.Close())
 	}
-	if err := file.Chmod(0o600); err != nil {
+	if err := tighten(file); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
 	return db, nil
+}
+
+// release is for a file that bbolt has left open: what it mapped keeps the lock
+// even when the file is closed.
+func release(file *os.File) error {
+	return errors.Join(syscall.Flock(int(file.Fd()), syscall.LOCK_UN), file.Close())
+}
+
+// tighten keeps others from reading what was sent to this node.
+func tighten(file *os.File) error {
+	info, err := file.Stat()
+	if err != nil || info.Mode().Perm()&0o077 == 0 {
+		return err
+	}
+	return file.Chmod(0o600)
 }
 
 // classify tells a bad file from a bad moment: what the system refuses may go
@@ -139,15 +154,36 @@ func classify(err error) error {
 	return damaged{err}
 }
 
-// readAll reads every page that holds something.
-func readAll(tx *bbolt.Tx) error {
-	return tx.ForEach(func(_ []byte, b *bbolt.Bucket) error {
-		return b.ForEach(func(_, text []byte) error {
-			if b.Root() != tx.Bucket(metaBucket).Root() && json.Unmarshal(text, new(Entry)) != nil {
-				return errors.New("an entry is no JSON")
+// check reads every page that holds something, first in this goroutine, where
+// a fault is no end, and then by bbolt's own rules.
+func check(db *bbolt.DB, file *os.File) error {
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	return db.View(func(tx *bbolt.Tx) error {
+		if info.Size() < tx.Size() {
+			return fmt.Errorf("it has %d of %d bytes", info.Size(), tx.Size())
+		}
+		if err := tx.ForEach(readable); err != nil {
+			return err
+		}
+		var first error
+		for err := range tx.Check() { // to its end: it runs beside us
+			if first == nil {
+				first = err
 			}
-			return nil
-		})
+		}
+		return first
+	})
+}
+
+func readable(bucket []byte, b *bbolt.Bucket) error {
+	return b.ForEach(func(_, text []byte) error {
+		if bytes.Equal(bucket, entriesBucket) {
+			return json.Unmarshal(text, new(Entry))
+		}
+		return nil
 	})
 }
 
@@ -170,5 +206,8 @@ func (j *Journal) begin(tx *bbolt.Tx) error {
 		j.instance.Starts = int64(binary.BigEndian.Uint64(counted))
 	}
 	j.instance.Starts++
+	if _, err := api.ParseInstance(j.instance.String()); err != nil {
+		return damaged{err} // the server would refuse every call
+	}
 	return meta.Put([]byte("starts"), binary.BigEndian.AppendUint64(nil, uint64(j.instance.Starts)))
 }

@@ -98,7 +98,7 @@ func (id *Identity) SigningKeys() (seal.Keys, error) {
 func (id *Identity) ValidUntil() time.Time { return id.leaf.NotAfter }
 
 // RenewAt is half of the certificate's life after its issue, give or take a
-// tenth of that life, so that a fleet that joined together does not renew
+// tenth of that half, so that a fleet that joined together does not renew
 // together. It is the same each time it is asked.
 func (id *Identity) RenewAt(backdate time.Duration) time.Time {
 	issued := id.leaf.NotBefore.Add(backdate)
@@ -192,7 +192,8 @@ func (f *Folder) Joined(id *Identity) error {
 	if err := f.Keep(id); err != nil {
 		return err
 	}
-	for _, name := range []string{joiningFile, revokedFile} {
+	// In this order: while the mark stands the join must be repeatable.
+	for _, name := range []string{revokedFile, joiningFile} {
 		if err := os.Remove(f.Path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("clear %s: %w", name, err)
 		}

@@ -4,6 +4,7 @@
 package state
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -80,31 +82,47 @@ func (f *Folder) Identity() (*Identity, error) {
 			return nil, err
 		}
 	}
-	aside, err := f.list(identityPrefix, ".corrupt-")
-	if err != nil || len(aside) == 0 {
+	damaged, err := f.list(func(name string) bool {
+		original, _, aside := strings.Cut(name, ".corrupt-")
+		return generation(original) > 0 && (aside || f.reader) // a reader has put nothing aside
+	})
+	if err != nil || len(damaged) == 0 {
 		return nil, err
 	}
 	return nil, fmt.Errorf("%w: %s; put a good copy back under its own name, or join again with "+
-		"`beckon-agent join` and a new token (made with --replaces and this node's name)", ErrDamaged, f.Path(aside[len(aside)-1]))
+		"`beckon-agent join` and a new token (made with --replaces and this node's name)", ErrDamaged, f.Path(damaged[len(damaged)-1]))
 }
 
 // generations lists the names of identity files, oldest first.
 func (f *Folder) generations() (names []string, err error) {
-	return f.list(identityPrefix, ".json")
+	names, err = f.list(func(name string) bool { return generation(name) > 0 })
+	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(generation(a), generation(b)) })
+	return names, err
 }
 
-func (f *Folder) list(prefix, part string) (names []string, err error) {
-	entries, err := os.ReadDir(f.path)
+// generation is the number in an identity file's name; 0 for any other file, a
+// copy that somebody made beside it included.
+func generation(name string) int {
+	text, ours := strings.CutPrefix(name, identityPrefix)
+	text, whole := strings.CutSuffix(text, ".json")
+	n, err := strconv.Atoi(text)
+	if !ours || !whole || err != nil {
+		return 0
+	}
+	return max(n, 0)
+}
+
+func (f *Folder) list(wanted func(name string) bool) (names []string, err error) {
+	entries, err := os.ReadDir(f.path) // sorted
 	if err != nil {
 		return nil, fmt.Errorf("read state folder: %w", err)
 	}
 	for _, e := range entries {
-		corrupt := strings.Contains(e.Name(), ".corrupt-")
-		if strings.HasPrefix(e.Name(), prefix) && strings.Contains(e.Name(), part) && corrupt == (part == ".corrupt-") {
+		if wanted(e.Name()) {
 			names = append(names, e.Name())
 		}
 	}
-	return names, nil // ReadDir sorts, and the numbers have leading zeros
+	return names, nil
 }
 
 func (f *Folder) read(name string) (*Identity, error) {
@@ -116,7 +134,7 @@ func (f *Folder) read(name string) (*Identity, error) {
 }
 
 // load reads a file that must be ours alone. One that others may read is
-// tightened; another user's is refused.
+// tightened; another user's is refused, but shown to a reader.
 func (f *Folder) load(name string, into any) error {
 	path := f.Path(name)
 	info, err := os.Lstat(path)
@@ -126,7 +144,7 @@ func (f *Folder) load(name string, into any) error {
 	if !info.Mode().IsRegular() {
 		return fmt.Errorf("%s is not a plain file", path)
 	}
-	if stat, ok := info.Sys().(*syscall.Stat_t); ok && int(stat.Uid) != os.Geteuid() {
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok && int(stat.Uid) != os.Geteuid() && !f.reader {
 		return fmt.Errorf("%s belongs to user %d and this agent runs as %d", path, stat.Uid, os.Geteuid())
 	}
 	if info.Mode().Perm()&0o077 != 0 && !f.reader {
@@ -166,10 +184,7 @@ func (f *Folder) Keep(id *Identity) error {
 	}
 	next := 1
 	if len(names) > 0 {
-		if _, err := fmt.Sscanf(names[len(names)-1], identityPrefix+"%d.json", &next); err != nil {
-			return fmt.Errorf("read generation of %s: %w", names[len(names)-1], err)
-		}
-		next++
+		next += generation(names[len(names)-1])
 	}
 	return f.write(fmt.Sprintf("%s%06d.json", identityPrefix, next), id)
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/beckon-fleet/beckon/internal/cli"
 	"github.com/beckon-fleet/beckon/internal/version"
 	"github.com/beckon-fleet/beckon/server"
 	urfave "github.com/urfave/cli/v2"
@@ -92,11 +93,11 @@ func runServer(c *urfave.Context) error {
 // leaves nothing behind.
 func listen(c *urfave.Context) (on server.Listeners, err error) {
 	if on.Agents, err = net.Listen("tcp", c.String("agent-listen")); err != nil {
-		return on, fmt.Errorf("listen for agents: %w; another address can be given with --agent-listen", err)
+		return on, cli.Failedf("listen for agents: %v; another address can be given with --agent-listen", err)
 	}
 	if on.Operators, err = net.Listen("tcp", c.String("operator-listen")); err != nil {
 		on.Agents.Close()
-		return on, fmt.Errorf("listen for operators: %w; another address can be given with --operator-listen", err)
+		return on, cli.Failedf("listen for operators: %v; another address can be given with --operator-listen", err)
 	}
 	address, ok := on.Operators.Addr().(*net.TCPAddr)
 	on.OperatorsTLS = !(ok && address.IP.IsLoopback()) && !c.Bool("insecure-dev")

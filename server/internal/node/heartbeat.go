@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -210,9 +211,11 @@ func (s *Service) markDirty(lives map[string]life) {
 func (s *Service) Sweep(ctx context.Context) error {
 	var due bool
 	err := s.Store.View(ctx, func(tx *store.Tx) error {
+		from, to := s.heard(tx.Now)
 		return tx.QueryRow(`
-			SELECT (SELECT COUNT(*) FROM nodes WHERE online AND seen_at < $1) + (SELECT COUNT(*) FROM nodes WHERE status = 'pending' AND id IN (`+spentTokens+`)) > 0`,
-			s.silent(tx), tx.Now.UnixMilli()).Scan(&due)
+			SELECT (SELECT COUNT(*) FROM nodes WHERE online AND (seen_at <= $1 OR seen_at >= $3)) +
+				(SELECT COUNT(*) FROM nodes WHERE status = 'pending' AND id IN (`+spentTokens+`)) > 0`,
+			from, tx.Now.UnixMilli(), to).Scan(&due)
 	})
 	if err != nil || !due {
 		return err
@@ -222,19 +225,34 @@ func (s *Service) Sweep(ctx context.Context) error {
 	})
 }
 
-// silent is the moment before which the last word of an online node lies when
-// it is to be offline. A server that has just started gave nobody a chance to
-// be heard: there is none then.
-func (s *Service) silent(tx *store.Tx) int64 {
-	silence := api.OfflineAfter(s.Pace)
-	if tx.Now.Sub(s.started) < silence {
-		return 0
+// heard is between which moments the last word of a node lies that is online
+// still. A server that had no window yet to hear anybody takes any.
+func (s *Service) heard(now time.Time) (from, to int64) {
+	if s.justBegan(now) {
+		return math.MinInt64, math.MaxInt64
 	}
-	return tx.Now.Add(-silence).UnixMilli()
+	window := api.OfflineAfter(s.Pace)
+	return now.Add(-window).UnixMilli(), now.Add(window).UnixMilli()
+}
+
+// justBegan reports whether the server listens for less than one window. It
+// begins anew when its clock was set or its machine slept: what was heard
+// before cannot be compared, and who could not be heard was not silent.
+func (s *Service) justBegan(now time.Time) bool {
+	window := api.OfflineAfter(s.Pace)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if step := now.Sub(s.latest); step.Abs() > window {
+		s.started, s.latest = now, now
+	} else if step > 0 {
+		s.latest = now
+	}
+	return now.Sub(s.started) < window
 }
 
 func (s *Service) dropOffline(tx *store.Tx) error {
-	rows, err := tx.Query(`UPDATE nodes SET online = FALSE WHERE online AND seen_at < $1 RETURNING id`, s.silent(tx))
+	from, to := s.heard(tx.Now)
+	rows, err := tx.Query(`UPDATE nodes SET online = FALSE WHERE online AND (seen_at <= $1 OR seen_at >= $2) RETURNING id`, from, to)
 	if err != nil {
 		return fmt.Errorf("sweep nodes: %w", err)
 	}

@@ -40,13 +40,14 @@ func (s *Service) Join(ctx context.Context, req api.JoinRequest) (res api.JoinRe
 		return res, err
 	}
 	j := joining{Service: s, req: req, key: auth.KeyHash(key)}
-	err = s.Store.Update(ctx, func(tx *store.Tx) error {
-		j.tx = tx
-		res, err = j.join()
-		return err
-	})
-	if s.Store.Conflict(err) { // another join of the same machine was faster
-		err = api.Errorf(api.MachineEnrolled, "this machine has just become another node").Because(err)
+	// A conflict is another join, of this machine or by this hostname, that was
+	// faster. The next try sees it, and refuses the one and renames the other.
+	for tries := 0; tries == 0 || s.Store.Conflict(err) && tries < 3; tries++ {
+		err = s.Store.Update(ctx, func(tx *store.Tx) error {
+			j.tx = tx
+			res, err = j.join()
+			return err
+		})
 	}
 	if errors.Is(err, api.MachineEnrolled) {
 		s.tellOfDuplicate(ctx, j.token.node, err)
@@ -184,16 +185,16 @@ func (j *joining) describe() (name, labels string, err error) {
 	if err != nil {
 		return "", "", fmt.Errorf("encode labels: %w", err)
 	}
-	if isPlaceholder(name) {
-		name, err = j.freeName(name)
+	if name == placeholder(j.token.node) {
+		name, err = j.freeName()
 	}
 	return name, string(merged), err
 }
 
 // freeName is the replaced node's name, else one after the hostname, with the
 // end of the node's id where that is taken.
-func (j *joining) freeName(placeholder string) (string, error) {
-	tail := strings.TrimPrefix(placeholder, placeholderPrefix)
+func (j *joining) freeName() (string, error) {
+	tail := tailOf(j.token.node)
 	base := nameAfter(j.req.Hostname)
 	if j.token.replaces != "" {
 		if err := j.tx.QueryRow(`SELECT name FROM nodes WHERE id = $1`, j.token.replaces).Scan(&base); err != nil {

@@ -90,9 +90,9 @@ func (s *Service) presence(n api.Node, online bool, now time.Time) api.Presence 
 	switch {
 	case n.Status != api.StatusActive || n.LastSeenAt == nil:
 		return api.PresenceUnknown
-	case now.Sub(*n.LastSeenAt) < window:
+	case now.Sub(*n.LastSeenAt).Abs() < window:
 		return api.Online
-	case online && now.Sub(s.started) < window:
+	case online && s.justBegan(now):
 		return api.PresenceUnknown
 	}
 	return api.Offline

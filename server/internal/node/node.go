@@ -36,8 +36,9 @@ type Service struct {
 	Wanted func(tx *store.Tx, node string) ([]string, error)
 	Active func(tx *store.Tx, node string) ([]string, error)
 
-	started time.Time
 	mu      sync.Mutex
+	started time.Time // from which silence counts
+	latest  time.Time // that the clock has shown
 	lives   map[string]*life
 }
 
@@ -45,6 +46,7 @@ type Service struct {
 // started declares nobody offline.
 func (s *Service) Start() {
 	s.started = s.Clock()
+	s.latest = s.started
 	s.lives = map[string]*life{}
 }
 
