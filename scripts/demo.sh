@@ -108,7 +108,7 @@ start_server() {
 	export BECKON_URL=http://127.0.0.1:$operator_port
 	unset BECKON_CA_SHA256
 	say "starts the server on $BECKON_URL, for agents on https://127.0.0.1:$agent_port"
-	# Of its own session, so that Ctrl-C reaches this script alone.
+	# Apart from this script, so that Ctrl-C reaches the script alone.
 	setsid bin/beckon server --data "$dir/server" --agent-listen "127.0.0.1:$agent_port" \
 		--operator-listen "127.0.0.1:$operator_port" --agent-url "https://127.0.0.1:$agent_port" \
 		>"$dir/server.out" 2>"$dir/server.log" </dev/null &
