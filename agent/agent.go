@@ -7,15 +7,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/beckon-fleet/beckon/agent/internal/app"
 	"github.com/beckon-fleet/beckon/agent/internal/dispatch"
 	"github.com/beckon-fleet/beckon/agent/internal/docker"
+	"github.com/beckon-fleet/beckon/agent/internal/file"
 	"github.com/beckon-fleet/beckon/agent/internal/journal"
 	"github.com/beckon-fleet/beckon/agent/internal/link"
 	"github.com/beckon-fleet/beckon/agent/internal/probe"
+	"github.com/beckon-fleet/beckon/agent/internal/process"
 	"github.com/beckon-fleet/beckon/agent/internal/state"
 	"github.com/beckon-fleet/beckon/api"
 	"github.com/beckon-fleet/beckon/api/seal"
@@ -33,12 +37,19 @@ type Agent struct {
 	dispatcher *dispatch.Dispatcher
 	apps       *app.Service
 	capacity   api.HeartbeatRequest
-	streamAt   time.Time // from when a stream may be tried; of the watch loop alone
-	vainAt     time.Time // when a fetch last found nothing; of the commands loop alone
-	beatNow    signal    // a heartbeat is due at once
-	fetch      signal    // there may be commands
-	results    signal    // there are results to send
-	report     signal    // the server wants to know what runs
+	streamAt   time.Time   // from when a stream may be tried; of the watch loop alone, as the next three
+	noStream   string      // why there is none
+	briefs     int         // streams in a row that ended at once
+	pollsFail  bool        // polls that wait do not come through
+	vainAt     time.Time   // when a fetch last found nothing; of the commands loop alone
+	renewAgain time.Time   // from when a renewal that failed may be tried again; of the heartbeat loop alone, as the next
+	vainly     int         // renewals in a row that failed
+	offBeat    bool        // the next pause is any part of the pace
+	silent     atomic.Bool // the last heartbeat had no answer
+	beatNow    signal      // a heartbeat is due at once
+	fetch      signal      // there may be commands
+	results    signal      // there are results to send
+	report     signal      // the server wants to know what runs
 	recovered  broadcast
 
 	mu       sync.Mutex
@@ -81,7 +92,10 @@ func New(cfg Config) (*Agent, error) {
 	if id == nil {
 		return nil, ErrNotJoined
 	}
-	a := &Agent{cfg: cfg, folder: folder, identity: id, noticed: notes{helloDue: true, wake: api.Wake{Rung: rungInterval}, fetched: -1}}
+	now := cfg.Clock().UTC()
+	a := &Agent{cfg: cfg, folder: folder, identity: id, offBeat: true, noticed: notes{
+		helloDue: true, wake: api.Wake{Rung: rungInterval, Reason: "just started", Since: &now}, fetched: -1,
+	}}
 	if err := a.open(); err != nil {
 		return nil, err
 	}
@@ -110,13 +124,23 @@ func (a *Agent) open() (err error) {
 	if err := a.folder.Sweep(); err != nil { // the journal's lock says that we are alone
 		return errors.Join(err, a.journal.Close())
 	}
+	if err := a.journal.Damage(); err != nil { // the new epoch tells the server what that means
+		a.cfg.Log.Error("damaged journal put aside; what it held is not known any more", "err", err)
+		a.noticed.events = append(a.noticed.events, api.EventReport{
+			Kind: "journal_damaged", Message: api.Cut(err.Error(), api.MaxMessage), At: a.cfg.Clock().UTC(),
+		})
+	}
 	certificate := a.identity.TLS()
 	a.beatNow, a.fetch, a.results, a.report = newSignal(), newSignal(), newSignal(), newSignal()
 	a.link = link.New(link.Config{
 		Server: a.identity.Server, Version: a.cfg.Version, Instance: a.journal.Instance().String(),
-		Clock: a.cfg.Clock, Dial: a.cfg.Dial,
+		Clock: a.cfg.Clock, Dial: a.cfg.Dial, Wrap: a.cfg.Wrap,
 	}, &certificate, pin)
-	a.apps = app.New(app.Config{Node: a.identity.NodeID, Docker: engine, Clock: a.cfg.Clock, Log: a.cfg.Log})
+	a.apps = app.New(app.Config{
+		Node: a.identity.NodeID, Docker: engine, Trace: a.folder.Path("containers"),
+		Process: process.New(process.Config{Dir: process.Folder(a.cfg.State), Log: a.cfg.Log}), Source: file.New(a.link),
+		Clock: a.cfg.Clock, Log: a.cfg.Log,
+	})
 	a.dispatcher = dispatch.New(dispatch.Config{
 		Node: a.identity.NodeID, Keys: a.signingKeys, Tier: a.identity.Tier, Journal: a.journal, Clock: a.link.Now, Log: a.cfg.Log,
 		Ack: a.ack, Done: a.results.raise, Event: a.event, Backoff: link.Backoff,
@@ -149,6 +173,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		{name: "commands", step: a.commands, wake: a.fetch},
 		{name: "results", step: a.sendResults, wake: a.results},
 		{name: "report", step: a.observe, wake: a.report},
+		{name: "keep", step: a.keep},
 	} {
 		wg.Go(func() { a.repeat(ctx, stop, l) })
 	}
@@ -171,6 +196,7 @@ type loop struct {
 // repeat does a loop's step until ctx ends. What went wrong decides the pause.
 func (a *Agent) repeat(ctx context.Context, stop context.CancelCauseFunc, l loop) {
 	for failures := 0; ctx.Err() == nil; {
+		news := a.recovered.wait() // also of what happens during the step
 		pause, err := l.step(ctx)
 		if ctx.Err() != nil {
 			return
@@ -184,29 +210,50 @@ func (a *Agent) repeat(ctx context.Context, stop context.CancelCauseFunc, l loop
 			failures = 0
 		} else {
 			failures++
-			pause, wake, recovered = link.Pause(err, failures), nil, a.recovered.wait()
-			if errors.Is(err, api.UpgradeRequired) && l.name != "heartbeat" {
-				pause = time.Hour // one loop asks for all; its success is everybody's
+			pause, wake, recovered = link.Pause(err, failures), nil, news
+			switch {
+			case l.name == "heartbeat":
+				a.tell(err)
+			case askedForAll(err):
+				pause = time.Hour
+			case a.silent.Load():
+				pause += link.Ceiling // that loop finds out first
+			default:
+				a.tell(err)
 			}
 			a.failed(stop, l.name, failures, pause, err)
-			a.tell(err)
 		}
 		select {
 		case <-ctx.Done():
 		case <-wake:
 		case <-recovered:
+			rest(ctx, rand.N(comeBack))
 		case <-time.After(pause):
 		}
 	}
 }
 
+// rest waits, at most until ctx ends.
+func rest(ctx context.Context, pause time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(pause):
+	}
+}
+
+// askedForAll reports whether one loop, that of the heartbeat, asks again for
+// all: its success is everybody's.
+func askedForAll(err error) bool {
+	return errors.Is(err, api.UpgradeRequired) || errors.Is(err, api.CertificateExpired)
+}
+
 func (a *Agent) failed(stop context.CancelCauseFunc, name string, failures int, pause time.Duration, err error) {
 	problem, ours := errors.AsType[*api.Error](err)
 	switch {
-	case ours && problem.Code.Then() == api.ThenStop:
+	case ours && problem.Next() == api.ThenStop:
 		a.cfg.Log.Error("the control plane shut this node out", "err", err)
 		stop(err)
-	case ours && problem.Code.Then() == api.ThenSlow:
+	case ours && problem.Next() == api.ThenSlow:
 		a.cfg.Log.Error("the control plane refuses; slowing down", "loop", name, "next_try_in", pause.String(), "err", err)
 	case failures == 1 || failures%10 == 0:
 		a.cfg.Log.Warn("no answer; trying again", "loop", name, "failures", failures, "next_try_in", pause.Round(time.Second).String(), "err", err)

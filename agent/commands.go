@@ -95,7 +95,7 @@ func (a *Agent) sendResults(ctx context.Context) (time.Duration, error) {
 		switch {
 		case err == nil:
 			fault.At("result sent")
-		case ours && problem.Code.Then() == api.ThenGiveUp:
+		case ours && problem.Next() == api.ThenGiveUp:
 			a.cfg.Log.Error("the control plane did not take a result", "command", e.ID, "status", e.Result.Status, "err", err)
 		default:
 			return 0, err

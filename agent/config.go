@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"net/http"
 	"time"
 
 	"github.com/beckon-fleet/beckon/api"
@@ -25,6 +26,9 @@ type Config struct {
 	Log      *slog.Logger
 	// Dial replaces the network, for tests.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Wrap stands between the agent and the network, so that tests and tracing
+	// see every request and its answer, before a join as well.
+	Wrap func(http.RoundTripper) http.RoundTripper
 }
 
 // Pace is how often things are done, where the server does not say it.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"math/rand/v2"
 	"time"
 
 	"github.com/beckon-fleet/beckon/agent/internal/journal"
@@ -14,16 +15,29 @@ import (
 	"github.com/beckon-fleet/beckon/api/seal"
 )
 
-// heartbeat says that the node is alive, and first renews its certificate when
-// that is due by the wall clock: no timer of half a day would live through a
-// suspend.
+// heartbeat says that the node is alive. After the first answer, and after the
+// first one that follows failures, it goes on at any part of the pace: a fleet
+// that was woken together does not beat together. A server that was away may
+// be a new one, which knows no hello.
 func (a *Agent) heartbeat(ctx context.Context) (pause time.Duration, err error) {
-	if !a.link.Now().Before(a.current().RenewAt(api.Backdate)) {
-		if err := a.renew(ctx); err != nil {
-			a.cfg.Log.Warn("certificate not renewed; trying again with the next heartbeat", "valid_until", a.current().ValidUntil(), "err", err)
-		}
+	pause, err = a.beat(ctx)
+	a.silent.Store(err != nil)
+	switch {
+	case err != nil:
+		a.offBeat = true
+		a.askWhatIsActive()
+	case a.offBeat && pause > 0:
+		a.offBeat = false
+		pause = rand.N(pause)
 	}
-	req, err := a.beat()
+	return pause, err
+}
+
+// beat first renews the certificate when that is due by the wall clock: no timer
+// of half a day would live through a suspend.
+func (a *Agent) beat(ctx context.Context) (pause time.Duration, err error) {
+	a.renewIfDue(ctx)
+	req, err := a.next()
 	if err != nil {
 		return 0, err
 	}
@@ -45,8 +59,27 @@ func (a *Agent) heartbeat(ctx context.Context) (pause time.Duration, err error) 
 	return a.answered(req, res)
 }
 
-// beat is the next heartbeat.
-func (a *Agent) beat() (api.HeartbeatRequest, error) {
+// renewIfDue leaves a failure for a later heartbeat: there is half a day left.
+func (a *Agent) renewIfDue(ctx context.Context) {
+	if a.link.Now().Before(a.current().RenewAt(api.Backdate)) || time.Now().Before(a.renewAgain) {
+		return
+	}
+	err := a.renew(ctx)
+	if err == nil || ctx.Err() != nil {
+		a.vainly = 0
+		return
+	}
+	a.vainly++
+	pause := link.Pause(err, a.vainly)
+	a.renewAgain = time.Now().Add(pause)
+	if a.vainly == 1 || a.vainly%10 == 0 {
+		a.cfg.Log.Warn("certificate not renewed; trying again", "failures", a.vainly, "next_try_in", pause.Round(time.Second).String(),
+			"valid_until", a.current().ValidUntil(), "err", err)
+	}
+}
+
+// next is the next heartbeat.
+func (a *Agent) next() (api.HeartbeatRequest, error) {
 	highest, err := a.journal.HighestSeq()
 	if err != nil {
 		return api.HeartbeatRequest{}, err
@@ -144,6 +177,7 @@ func (a *Agent) renew(ctx context.Context) error {
 	a.mu.Unlock()
 	pair := next.TLS()
 	a.link.Use(&pair, pin)
+	a.recovered.send() // who was refused for the old one need not wait
 	a.cfg.Log.Info("certificate renewed", "valid_until", next.ValidUntil())
 	return nil
 }

@@ -122,7 +122,7 @@ func (j *joiner) join(ctx context.Context) (*state.Identity, error) {
 // ask posts the join until there is an answer of the server's.
 func (j *joiner) ask(ctx context.Context, req api.JoinRequest) (res api.JoinResponse, err error) {
 	way := link.New(link.Config{
-		Server: strings.TrimSuffix(j.URL, "/"), Version: j.cfg.Version, Clock: j.cfg.Clock, Dial: j.cfg.Dial,
+		Server: strings.TrimSuffix(j.URL, "/"), Version: j.cfg.Version, Clock: j.cfg.Clock, Dial: j.cfg.Dial, Wrap: j.cfg.Wrap,
 	}, nil, j.pin)
 	defer way.Close()
 	for failures := 1; ; failures++ {
@@ -145,5 +145,5 @@ func final(err error) bool {
 		return true
 	}
 	problem, ok := errors.AsType[*api.Error](err)
-	return ok && problem.Code.Then() != api.ThenRetry
+	return ok && problem.Next() != api.ThenRetry
 }

@@ -30,7 +30,9 @@ func Leave(ctx context.Context, cfg Config, force bool) (node string, err error)
 		return "", err
 	}
 	certificate := id.TLS()
-	way := link.New(link.Config{Server: id.Server, Version: cfg.Version, Clock: cfg.Clock, Dial: cfg.Dial}, &certificate, pin)
+	way := link.New(link.Config{
+		Server: id.Server, Version: cfg.Version, Clock: cfg.Clock, Dial: cfg.Dial, Wrap: cfg.Wrap,
+	}, &certificate, pin)
 	defer way.Close()
 	_, err = link.Call(ctx, way, api.Leave, api.LeaveRequest{Force: force}, 0)
 	if err != nil && !errors.Is(err, api.NodeRevoked) { // that one says it is out already: an earlier answer was lost

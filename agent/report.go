@@ -35,21 +35,20 @@ func (a *Agent) observe(ctx context.Context) (time.Duration, error) {
 	looking, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	a.noticeRuntimes(a.apps.Runtimes(looking))
-	seen, err := a.apps.Observe(looking)
-	if err != nil {
-		a.cfg.Log.Debug("instances not observed", "err", err)
-		seen = nil
+	seen, silent := a.apps.Observe(looking)
+	for runtime, err := range silent {
+		a.cfg.Log.Debug("instances not observed", "runtime", runtime, "err", err)
 	}
-	report := api.Report{Events: a.takeEvents()}
-	if err == nil {
-		news := a.news(seen)
-		report.Deployments = news[:min(len(news), maxReported)] // the next look tells the rest
+	news := a.news(seen, silent)
+	report := api.Report{
+		Events:      a.takeEvents(),
+		Deployments: news[:min(len(news), maxReported)], // the next look tells the rest
 	}
 	if len(report.Events) == 0 && len(report.Deployments) == 0 {
 		return a.cfg.Pace.Observe, nil
 	}
-	_, err = link.Call(ctx, a.link, api.PostReport, report, 0)
-	if problem, ours := errors.AsType[*api.Error](err); ours && problem.Code.Then() == api.ThenGiveUp {
+	_, err := link.Call(ctx, a.link, api.PostReport, report, 0)
+	if problem, ours := errors.AsType[*api.Error](err); ours && problem.Next() == api.ThenGiveUp {
 		// Again it would be refused again. The next hello says what is ours.
 		a.cfg.Log.Error("the control plane did not take a report", "err", err)
 		a.askWhatIsActive()
@@ -74,7 +73,7 @@ func (a *Agent) noticeRuntimes(now map[string]string) {
 
 // news is what the server believes and is not so, and what it has not been
 // told. While a command is at work, what it changes is its result's to tell.
-func (a *Agent) news(seen []api.DeploymentReport) (news []api.DeploymentReport) {
+func (a *Agent) news(seen []api.DeploymentReport, silent map[api.Runtime]error) (news []api.DeploymentReport) {
 	if unsent, err := a.journal.In(journal.Finished); err != nil || len(unsent) > 0 || !a.dispatcher.Idle() {
 		return nil
 	}
@@ -88,7 +87,9 @@ func (a *Agent) news(seen []api.DeploymentReport) (news []api.DeploymentReport) 
 		}
 	}
 	for id := range a.noticed.active {
-		if !here[id] {
+		before := a.noticed.reported[id].Instance
+		mayHide := len(silent) > 0 && (before == nil || silent[before.Runtime] != nil)
+		if !here[id] && !mayHide {
 			news = append(news, api.DeploymentReport{
 				DeploymentID: id, State: api.DeploymentRemoved, Message: "its instance is not on the node any more; nobody removed it through Beckon",
 			})

@@ -23,38 +23,52 @@ const (
 
 const (
 	streamAgain   = 10 * time.Minute // after a stream that did not work
+	downAgain     = time.Minute      // at most, after nothing works at all: that says little about streams
 	replacedPause = time.Minute      // after another process of this node took the stream over
 	comeBack      = 5 * time.Second  // within which a stream that ended is opened again, spread over the fleet
+	brief         = api.Keepalive    // what a stream lives at least on a way that bears streams
+	maxBrief      = 3                // streams in a row that did not
 )
 
 // watch has the node woken on the best rung that works. It is one loop, so that
 // there is never more than one request that waits.
 func (a *Agent) watch(ctx context.Context) (time.Duration, error) {
-	if a.cfg.NoStream || time.Now().Before(a.streamAt) {
-		return 0, a.poll(ctx)
+	if a.cfg.NoStream {
+		return 0, a.poll(ctx, "the stream is switched off")
 	}
+	if time.Now().Before(a.streamAt) {
+		return 0, a.poll(ctx, a.noStream)
+	}
+	began := time.Now()
 	worked, err := a.listen(ctx)
+	if a.briefs++; !worked || time.Since(began) >= brief {
+		a.briefs = 0
+	}
 	switch {
-	case ctx.Err() != nil:
+	case ctx.Err() != nil, errors.Is(err, link.ErrChanged):
 		return 0, nil
-	case worked:
+	case worked && a.briefs < maxBrief:
 		a.cfg.Log.Debug("stream ended; opening it again", "err", err)
 		return rand.N(comeBack), nil
+	case worked:
+		err = fmt.Errorf("it was cut within %v, %d times in a row: %w", brief, maxBrief, err)
 	case verdict(err):
 		a.climb(rungInterval, err.Error())
 		return 0, err
 	}
-	a.streamAt = time.Now().Add(streamAgain)
-	a.climb(rungLongPoll, "no stream: "+err.Error())
-	a.cfg.Log.Warn("event stream does not work; polling instead", "stream_again_in", streamAgain.String(), "err", err)
-	return 0, nil
+	if reason := "no stream: " + err.Error(); a.noStream != reason {
+		a.noStream = reason
+		a.cfg.Log.Warn("the event stream does not work; polling instead", "stream_again_in", streamAgain.String(), "err", err)
+	}
+	a.briefs, a.streamAt = 0, time.Now().Add(streamAgain)
+	return 0, a.poll(ctx, a.noStream)
 }
 
-// verdict reports whether our own server said no: then another rung helps
-// nothing.
+// verdict reports whether our own server said no to all that we might ask:
+// then another rung helps nothing.
 func verdict(err error) bool {
-	_, ours := errors.AsType[*api.Error](err)
-	return ours
+	problem, ours := errors.AsType[*api.Error](err)
+	return ours && problem.Next() != api.ThenGiveUp
 }
 
 // listen holds the stream open and says whether it ever carried anything.
@@ -66,12 +80,11 @@ func (a *Agent) listen(ctx context.Context) (worked bool, err error) {
 			if json.Unmarshal(data, &cursors) != nil {
 				return // what a proxy made of it is no event of ours
 			}
-			worked = true
+			worked, a.noStream = true, ""
 			a.climb(rungStream, "")
 			a.notice(cursors)
 		case api.StreamReplaced:
-			a.streamAt = time.Now().Add(replacedPause)
-			a.climb(rungLongPoll, "another process of this node has the stream")
+			a.streamAt, a.noStream = time.Now().Add(replacedPause), "another process of this node has the stream"
 		case api.StreamRevoked:
 			a.beatNow.raise() // the answer says it in words that count
 		}
@@ -80,8 +93,9 @@ func (a *Agent) listen(ctx context.Context) (worked bool, err error) {
 }
 
 // poll waits at the server until the cursors change, and returns when the
-// stream is to be tried again. An error means that not even that works.
-func (a *Agent) poll(ctx context.Context) error {
+// stream is to be tried again. An error means that not even that works. reason
+// is why it is no stream.
+func (a *Agent) poll(ctx context.Context, reason string) error {
 	tag := ""
 	for ctx.Err() == nil && (a.cfg.NoStream || time.Now().Before(a.streamAt)) {
 		asked := time.Now()
@@ -94,13 +108,24 @@ func (a *Agent) poll(ctx context.Context) error {
 				pause = time.Second
 			}
 		case err != nil:
-			a.climb(rungInterval, fmt.Sprintf("no long poll: %v", err))
+			if soon := time.Now().Add(downAgain); a.streamAt.After(soon) {
+				a.streamAt = soon
+			}
+			a.pollsFail = true
+			a.climb(rungInterval, fmt.Sprintf("%s; no long poll: %v", reason, err))
 			return err
 		default:
 			tag = res.ETag()
 			a.notice(res.Cursors)
 		}
-		a.climb(rungLongPoll, "")
+		if a.pollsFail && req.Have == "" {
+			continue // that one had no need to wait, and proves nothing
+		}
+		a.climb(rungLongPoll, reason)
+		if a.pollsFail {
+			a.pollsFail = false
+			return nil // so that this counts as a success
+		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(pause):
@@ -109,8 +134,7 @@ func (a *Agent) poll(ctx context.Context) error {
 	return nil
 }
 
-// climb notes the rung, why it is no better one, and since when. "" keeps the
-// reason of the same rung.
+// climb notes the rung, why it is no better one, and since when.
 func (a *Agent) climb(rung, reason string) {
 	now := a.link.Now().UTC()
 	a.mu.Lock()
@@ -119,7 +143,5 @@ func (a *Agent) climb(rung, reason string) {
 	if w.Rung != rung {
 		*w = api.Wake{Rung: rung, Since: &now}
 	}
-	if reason != "" || rung == rungStream {
-		w.Reason = api.Cut(reason, 255)
-	}
+	w.Reason = api.Cut(reason, 255)
 }

@@ -21,20 +21,48 @@ type App struct {
 
 // AppSpec is how an instance of an app runs. Both sides check it.
 type AppSpec struct {
-	Image     string            `json:"image"`
-	Command   []string          `json:"command,omitempty"`   // instead of the image's own
-	Env       map[string]string `json:"env,omitempty"`       // visible to proxies on the way; not for secrets
-	Port      int               `json:"port,omitempty"`      // on which the instance listens, 0 for none
-	Publish   string            `json:"publish,omitempty"`   // "ADDR:PORT" on the node; else a free port of 127.0.0.1
-	Resources Resources         `json:"resources,omitzero"`  // limits
-	Restart   RestartPolicy     `json:"restart,omitempty"`   // always unless said
-	ObserveS  int               `json:"observe_s,omitempty"` // seconds without a restart until it counts as running; 10 unless said
+	Image     string            `json:"image,omitempty" limit:"1..255"`     // what a container is made of, as registry/name:tag; or
+	Archive   *Archive          `json:"archive,omitempty"`                  // what a process is run in
+	Runtime   Runtime           `json:"runtime,omitempty"`                  // docker for an image and process for an archive, which is all there is
+	Command   []string          `json:"command,omitempty" limit:"..100"`    // instead of the image's own
+	Env       map[string]string `json:"env,omitempty" limit:"..200"`        // visible to proxies on the way; not for secrets
+	Port      int               `json:"port,omitempty" limit:"0..65535"`    // on which the instance listens, 0 for none
+	Publish   string            `json:"publish,omitempty"`                  // "ADDR:PORT" on the node; else a free port of 127.0.0.1
+	Resources Resources         `json:"resources,omitzero"`                 // limits
+	Restart   RestartPolicy     `json:"restart,omitempty"`                  // always unless said
+	ObserveS  int               `json:"observe_s,omitempty" limit:"0..240"` // seconds without a restart until it counts as running; 10 unless said
+}
+
+// Runtime is what runs instances.
+type Runtime string
+
+// The runtimes.
+const (
+	RuntimeDocker  Runtime = "docker"
+	RuntimeProcess Runtime = "process"
+)
+
+// Archive is an uploaded tar.gz whose files a process finds in its working
+// directory. An operator names the file; the server fills in what it holds,
+// and the signed command tells it to the node.
+type Archive struct {
+	FileID    string `json:"file_id"`
+	SHA256    string `json:"sha256,omitempty"` // of the bytes as they were uploaded, hex
+	SizeBytes int64  `json:"size_bytes,omitempty"`
+}
+
+// RuntimeName is the runtime that runs s.
+func (s AppSpec) RuntimeName() Runtime {
+	if s.Archive != nil {
+		return RuntimeProcess
+	}
+	return RuntimeDocker
 }
 
 // Resources are limits of an instance; 0 is none.
 type Resources struct {
-	CPUCores float64 `json:"cpu_cores,omitempty"` // of a core, as 0.5
-	MemBytes int64   `json:"mem_bytes,omitempty"` // at least 6 MiB
+	CPUCores float64 `json:"cpu_cores,omitempty" limit:"0..1024"` // of a core, as 0.5
+	MemBytes int64   `json:"mem_bytes,omitempty"`                 // at least 6 MiB
 }
 
 // RestartPolicy says when an instance that ended is started again.
@@ -64,9 +92,10 @@ func (s AppSpec) Observe() time.Duration {
 
 // Validate names the first member that breaks its rule.
 func (s AppSpec) Validate() error {
+	if err := s.validateSource(); err != nil {
+		return err
+	}
 	switch {
-	case s.Image == "" || len(s.Image) > 255 || strings.ContainsAny(s.Image, " \t\r\n\x00"):
-		return Errorf(Invalid, "image is required: a name of at most 255 characters, as registry/name:tag")
 	case len(s.Command) > 100:
 		return Errorf(Invalid, "command has more than 100 words")
 	case len(s.Env) > 200:
@@ -100,13 +129,29 @@ func (s AppSpec) Validate() error {
 	return s.validatePublish()
 }
 
+func (s AppSpec) validateSource() error {
+	switch {
+	case (s.Image == "") == (s.Archive == nil):
+		return Errorf(Invalid, "an app is made either of an image (a container) or of an archive (a process)")
+	case s.Runtime != "" && s.Runtime != s.RuntimeName():
+		return Errorf(Invalid, "runtime %s does not fit: an image is run by docker, an archive by process", s.Runtime)
+	case s.Archive == nil && (len(s.Image) > 255 || strings.ContainsAny(s.Image, " \t\r\n\x00")):
+		return Errorf(Invalid, "image is a name of at most 255 characters, as registry/name:tag")
+	case s.Archive != nil && !nameOf(s.Archive.FileID, 64):
+		return Errorf(Invalid, "archive.file_id is required: the id that the upload gave")
+	case s.Archive != nil && len(s.Command) == 0:
+		return Errorf(Invalid, "command is required with an archive: the program to run and its arguments")
+	}
+	return nil
+}
+
 func (s AppSpec) validatePublish() error {
 	if s.Publish == "" {
 		return nil
 	}
 	host, port, err := net.SplitHostPort(s.Publish)
-	n, portErr := strconv.Atoi(port)
-	if err != nil || portErr != nil || n < 1 || n > 65535 || net.ParseIP(host) == nil {
+	n, portErr := strconv.ParseUint(port, 10, 16)
+	if err != nil || portErr != nil || n < 1 || net.ParseIP(host) == nil {
 		return Errorf(Invalid, "publish must be ADDR:PORT with an IP address, as 0.0.0.0:8088")
 	}
 	return nil
@@ -114,16 +159,18 @@ func (s AppSpec) validatePublish() error {
 
 // AppRequest names an app by id or name.
 type AppRequest struct {
-	App string `path:"app" json:"-"`
+	App string `path:"app" json:"-"` // id or name
 }
 
 // PutApp stores the wish; nothing is deployed by it. 201 when it is new.
-var PutApp = Endpoint[PutAppRequest, PutAppResponse]{Method: http.MethodPut, Path: "/api/v1/apps/{app}"}
+var PutApp = Endpoint[PutAppRequest, PutAppResponse]{
+	Method: http.MethodPut, Path: "/api/v1/apps/{app}", Also: []int{http.StatusCreated}, Fails: []Code{NotFound},
+}
 
 // PutAppRequest is the whole wish; what is absent is unset.
 type PutAppRequest struct {
 	Write
-	App string `path:"app" json:"-"`
+	App string `path:"app" json:"-" limit:"1..40"` // its name: lower-case letters, digits and -
 	AppSpec
 	Placement
 }
@@ -157,7 +204,7 @@ func (r PutAppResponse) HTTPStatus() int {
 }
 
 // GetApp shows one app.
-var GetApp = Endpoint[AppRequest, App]{Method: http.MethodGet, Path: "/api/v1/apps/{app}"}
+var GetApp = Endpoint[AppRequest, App]{Method: http.MethodGet, Path: "/api/v1/apps/{app}", Fails: []Code{NotFound}}
 
 // ListApps lists the apps by name.
 var ListApps = Endpoint[ListAppsRequest, Page[App]]{Method: http.MethodGet, Path: "/api/v1/apps"}
@@ -167,18 +214,24 @@ type ListAppsRequest struct{ Cursor }
 
 // DeleteApp removes the instances of an app from its nodes; the app itself
 // goes with the last of them. 200 with the commands that were queued for it.
-var DeleteApp = Endpoint[ChangeAppRequest, AppCommands]{Method: http.MethodDelete, Path: "/api/v1/apps/{app}"}
+var DeleteApp = Endpoint[ChangeAppRequest, AppCommands]{
+	Method: http.MethodDelete, Path: "/api/v1/apps/{app}", Also: []int{http.StatusAccepted}, Fails: []Code{NotFound, TierTooLow},
+}
 
 // RestartApp restarts the instances of an app on its nodes.
-var RestartApp = Endpoint[ChangeAppRequest, AppCommands]{Method: http.MethodPost, Path: "/api/v1/apps/{app}/restart"}
+var RestartApp = Endpoint[ChangeAppRequest, AppCommands]{
+	Method: http.MethodPost, Path: "/api/v1/apps/{app}/restart", Also: []int{http.StatusAccepted}, Fails: []Code{NotFound, TierTooLow},
+}
 
 // StopApp stops the instances of an app on its nodes; restart starts them again.
-var StopApp = Endpoint[ChangeAppRequest, AppCommands]{Method: http.MethodPost, Path: "/api/v1/apps/{app}/stop"}
+var StopApp = Endpoint[ChangeAppRequest, AppCommands]{
+	Method: http.MethodPost, Path: "/api/v1/apps/{app}/stop", Also: []int{http.StatusAccepted}, Fails: []Code{NotFound, TierTooLow},
+}
 
 // ChangeAppRequest names the app.
 type ChangeAppRequest struct {
 	Write
-	App string `path:"app" json:"-"`
+	App string `path:"app" json:"-"` // id or name
 }
 
 // AppCommands are the commands that an action on an app queued, one a node.
@@ -201,9 +254,31 @@ func (a AppCommands) HTTPStatus() int {
 func (a AppCommands) Waited() bool { return a.Awaited }
 
 // DeployApp makes a new revision of an app: a deployment on each of its nodes.
-// Errors: not_found, no_node_matches, node_inactive, tier_too_low.
 var DeployApp = Endpoint[ChangeAppRequest, DeployAppResponse]{
 	Method: http.MethodPost, Path: "/api/v1/apps/{app}/deployments", Status: http.StatusCreated,
+	Also: []int{http.StatusOK, http.StatusAccepted}, Fails: []Code{NotFound, NoNodeMatches, NodeInactive, TierTooLow},
+}
+
+// RollbackApp goes back to an earlier revision that has run: its spec becomes
+// the app's, and is deployed as a new revision where the app belongs now.
+var RollbackApp = Endpoint[RollbackAppRequest, DeployAppResponse]{
+	Method: http.MethodPost, Path: "/api/v1/apps/{app}/rollback", Status: http.StatusCreated, Also: []int{http.StatusOK, http.StatusAccepted},
+	Fails: []Code{NotFound, NoEarlierRevision, FileMissing, NoNodeMatches, NodeInactive, TierTooLow},
+}
+
+// RollbackAppRequest names the app, and may name the revision.
+type RollbackAppRequest struct {
+	Write
+	App      string `path:"app" json:"-"`                   // id or name
+	Revision int64  `json:"revision,omitempty" limit:"0.."` // the newest before the app's that has run, unless said
+}
+
+// Validate refuses a revision that cannot be.
+func (r RollbackAppRequest) Validate() error {
+	if r.Revision < 0 {
+		return Errorf(Invalid, "revision must be above 0, or absent for the one before")
+	}
+	return nil
 }
 
 // DeployAppResponse is the new revision.
@@ -273,14 +348,15 @@ func (s DeploymentState) Settled() bool { return s != DeploymentWaiting && s != 
 
 // RunningInstance is a container or process of a deployment.
 type RunningInstance struct {
-	ID        string     `json:"id"`                 // the runtime's, as a container id
-	Name      string     `json:"name,omitempty"`     // the runtime's
-	Runtime   string     `json:"runtime"`            // docker
+	ID        string     `json:"id"`             // the runtime's, as a container id
+	Name      string     `json:"name,omitempty"` // the runtime's
+	Runtime   Runtime    `json:"runtime"`
 	Port      int        `json:"port,omitempty"`     // its own
 	Publish   string     `json:"publish,omitempty"`  // ADDR:PORT on the node that leads to it
 	Image     string     `json:"image,omitempty"`    // the id of the image it runs
 	Restarts  int        `json:"restarts,omitempty"` // by the runtime, since it was made
 	StartedAt *time.Time `json:"started_at,omitempty"`
+	Notes     []string   `json:"notes,omitempty"` // for a person: limits that are not enforced, and such
 }
 
 // ListDeployments lists deployments, the newest first.
@@ -289,8 +365,8 @@ var ListDeployments = Endpoint[ListDeploymentsRequest, Page[Deployment]]{Method:
 // ListDeploymentsRequest may name an app, a node or a state.
 type ListDeploymentsRequest struct {
 	Cursor
-	App   string          `query:"app" json:"-"`
-	Node  string          `query:"node" json:"-"`
+	App   string          `query:"app" json:"-"`  // id or name
+	Node  string          `query:"node" json:"-"` // id or name
 	State DeploymentState `query:"state" json:"-"`
 }
 
@@ -301,7 +377,9 @@ func (r ListDeploymentsRequest) Validate() error {
 }
 
 // GetDeployment shows one deployment.
-var GetDeployment = Endpoint[DeploymentRequest, Deployment]{Method: http.MethodGet, Path: "/api/v1/deployments/{id}"}
+var GetDeployment = Endpoint[DeploymentRequest, Deployment]{
+	Method: http.MethodGet, Path: "/api/v1/deployments/{id}", Fails: []Code{NotFound},
+}
 
 // DeploymentRequest names a deployment.
 type DeploymentRequest struct {

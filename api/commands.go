@@ -12,8 +12,8 @@ var Commands = Endpoint[CommandsRequest, CommandsResponse]{Method: http.MethodGe
 
 // CommandsRequest pages through the queue: after is a seq, limit at most 50.
 type CommandsRequest struct {
-	After int64 `query:"after" json:"-"`
-	Limit int   `query:"limit" json:"-"`
+	After int64 `query:"after" json:"-"` // a seq; those above it
+	Limit int   `query:"limit" json:"-"` // at most 50, which is what it is unless said
 }
 
 // CommandsResponse holds its items raw: each is decoded by itself, so that one
@@ -43,9 +43,11 @@ type Command struct {
 
 // Ack asks whether a command may run (PROTOCOL.md section 6). 200 means yes,
 // and that the server will neither expire nor cancel it any more; after any
-// other answer it must not run. Errors: acked_elsewhere, command_expired,
-// command_canceled, command_finished, command_lost, not_found.
-var Ack = Endpoint[AckRequest, AckResponse]{Method: http.MethodPost, Path: "/agent/v1/commands/{id}/ack"}
+// other answer it must not run.
+var Ack = Endpoint[AckRequest, AckResponse]{
+	Method: http.MethodPost, Path: "/agent/v1/commands/{id}/ack",
+	Fails: []Code{NotFound, AckedElsewhere, CommandExpired, CommandCanceled, CommandFinished, CommandLost},
+}
 
 // AckRequest names the command.
 type AckRequest struct {
@@ -59,7 +61,9 @@ type AckResponse struct {
 
 // PostResult says what became of a command. The same again is 200 as well; a
 // different one is result_differs, and the first stays.
-var PostResult = Endpoint[ResultRequest, ResultResponse]{Method: http.MethodPost, Path: "/agent/v1/commands/{id}/result"}
+var PostResult = Endpoint[ResultRequest, ResultResponse]{
+	Method: http.MethodPost, Path: "/agent/v1/commands/{id}/result", Fails: []Code{ResultDiffers},
+}
 
 // ResultRequest names the command and holds its result.
 type ResultRequest struct {
@@ -70,12 +74,12 @@ type ResultRequest struct {
 // Result is what became of a command on the node.
 type Result struct {
 	Status     Outcome         `json:"status"`
-	Reason     string          `json:"reason,omitempty"` // one word for a program, as "too_late"
-	Error      string          `json:"error,omitempty"`  // for a person; at most 4 KiB
-	Output     json.RawMessage `json:"output,omitempty"` // of the kind's result type; at most 64 KiB
+	Reason     string          `json:"reason,omitempty" limit:"..40"`  // one word for a program, as "too_late"
+	Error      string          `json:"error,omitempty" limit:"..4096"` // for a person; at most 4 KiB
+	Output     json.RawMessage `json:"output,omitempty"`               // of the kind's result type; at most 64 KiB
 	StartedAt  *time.Time      `json:"started_at,omitempty"`
 	FinishedAt *time.Time      `json:"finished_at,omitempty"`
-	Attempt    int             `json:"attempt,omitempty"` // how often it was started
+	Attempt    int             `json:"attempt,omitempty" limit:"0.."` // how often it was started
 }
 
 // Validate names what breaks a rule.
@@ -103,16 +107,17 @@ type ResultResponse struct {
 // SendCommand puts a command of any kind into the queue of a node. With
 // "Prefer: wait=N" the answer is 200 and the outcome, or 202 after N seconds.
 var SendCommand = Endpoint[SendCommandRequest, SendCommandResponse]{
-	Method: http.MethodPost, Path: "/api/v1/commands", Status: http.StatusCreated,
+	Method: http.MethodPost, Path: "/api/v1/commands", Status: http.StatusCreated, Also: []int{http.StatusOK, http.StatusAccepted},
+	Fails: []Code{NotFound, NodeInactive, TierTooLow},
 }
 
 // SendCommandRequest names a node by id or name, and a kind with its payload.
 type SendCommandRequest struct {
 	Write
-	Node       string          `json:"node"`
-	Kind       string          `json:"kind"`
-	Payload    json.RawMessage `json:"payload"`
-	ExpiresInS int             `json:"expires_in_s,omitempty"` // 900 unless said, at most 30 days
+	Node       string          `json:"node" limit:"1.."`                          // id or name
+	Kind       string          `json:"kind" limit:"1.."`                          // PROTOCOL.md section 6 lists them
+	Payload    json.RawMessage `json:"payload"`                                   // of the kind
+	ExpiresInS int             `json:"expires_in_s,omitempty" limit:"0..2592000"` // 900 unless said, at most 30 days
 	StartBy    *time.Time      `json:"start_by,omitempty"`
 }
 
@@ -164,13 +169,13 @@ func (r SendCommandResponse) Waited() bool { return r.Awaited }
 func (r SendCommandResponse) Location() string { return "/api/v1/commands/" + r.ID }
 
 // ListCommands lists commands, the newest first.
-var ListCommands = Endpoint[ListCommandsRequest, Page[CommandStatus]]{Method: http.MethodGet, Path: "/api/v1/commands"}
+var ListCommands = Endpoint[ListCommandsRequest, Page[CommandStatus]]{Method: http.MethodGet, Path: "/api/v1/commands", Fails: []Code{NotFound}}
 
 // ListCommandsRequest may name a node, an app by its name, or a state.
 type ListCommandsRequest struct {
 	Cursor
-	Node  string `query:"node" json:"-"`
-	App   string `query:"app" json:"-"`
+	Node  string `query:"node" json:"-"` // id or name
+	App   string `query:"app" json:"-"`  // id or name
 	State State  `query:"state" json:"-"`
 }
 
@@ -178,7 +183,7 @@ type ListCommandsRequest struct {
 func (r ListCommandsRequest) Validate() error { return oneOf("state", r.State, States...) }
 
 // GetCommand shows one command.
-var GetCommand = Endpoint[CommandRequest, CommandStatus]{Method: http.MethodGet, Path: "/api/v1/commands/{id}"}
+var GetCommand = Endpoint[CommandRequest, CommandStatus]{Method: http.MethodGet, Path: "/api/v1/commands/{id}", Fails: []Code{NotFound}}
 
 // CommandRequest names a command.
 type CommandRequest struct {
@@ -186,8 +191,10 @@ type CommandRequest struct {
 }
 
 // CancelCommand cancels a command that no agent has acked. Afterwards it has
-// provably never run. Errors: command_acked, command_finished, not_found.
-var CancelCommand = Endpoint[CancelCommandRequest, CommandStatus]{Method: http.MethodPost, Path: "/api/v1/commands/{id}/cancel"}
+// provably never run.
+var CancelCommand = Endpoint[CancelCommandRequest, CommandStatus]{
+	Method: http.MethodPost, Path: "/api/v1/commands/{id}/cancel", Fails: []Code{NotFound, CommandAcked, CommandFinished},
+}
 
 // CancelCommandRequest names the command.
 type CancelCommandRequest struct {

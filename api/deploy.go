@@ -40,6 +40,9 @@ func (p DeployPayload) Validate() error {
 	if err := validateApp(p.AppID, p.App); err != nil {
 		return err
 	}
+	if a := p.Archive; a != nil && (!isHash(a.SHA256) || a.SizeBytes <= 0) {
+		return Errorf(Invalid, "archive needs sha256 and size_bytes: what is downloaded is checked against them")
+	}
 	return p.AppSpec.Validate()
 }
 

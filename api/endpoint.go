@@ -1,5 +1,9 @@
 // Package api is the contract: every type, path, header and code that crosses
 // the wire, and nothing else. It imports the standard library only.
+//
+// The OpenAPI documents are made from it (`make generate`): from the types, the
+// comments, and tags like limit:"1..32", which bound a number or the length of
+// what has one. Validate holds what a tag says.
 package api
 
 import (
@@ -20,15 +24,28 @@ import (
 // every client calls it; neither spells the path.
 type Endpoint[Req, Res any] struct {
 	Method string
-	Path   string // "{id}" is filled from the field of Req tagged `path:"id"`
-	Status int    // of success; 0 is 200. An answer with HTTPStatus overrides it.
+	Path   string   // "{id}" is filled from the field of Req tagged `path:"id"`
+	Status int      // of success; 0 is 200. An answer with HTTPStatus overrides it,
+	Also   []int    // with one of these
+	As     []string // content types that a caller may accept instead of JSON
+	Open   bool     // needs no credentials
+	Frozen bool     // answers agents of every protocol
+	Fails  []Code   // beside what every such call may answer, see Description.Codes
 }
 
-// A Raw is a call whose answer is no JSON document: a stream, a file.
+// A Raw is a call whose body or answer is no JSON document: a stream, a file.
 type Raw struct {
 	Method      string
 	Path        string
+	Status      int    // of success; 0 is 200
+	Also        []int  // the other statuses of success
+	Params      any    // zero value of the struct that holds its parameters; nil for those of its path alone
+	Takes       string // content type of the request's body; "" for none
 	ContentType string // of success
+	Answer      any    // zero value of what success holds, where that is JSON
+	Ranges      bool   // serves parts of what it answers (RFC 9110): 206, 304 and 416
+	Open        bool   // needs no credentials
+	Fails       []Code // beside what every such call may answer
 }
 
 // HasBody reports whether a request of this method carries one.
@@ -38,14 +55,14 @@ func (e Endpoint[Req, Res]) HasBody() bool {
 
 // Cursor is what the request of every list embeds.
 type Cursor struct {
-	Limit int    `query:"limit" json:"-"`
-	After string `query:"after" json:"-"`
+	Limit int    `query:"limit" json:"-"` // items of a page: 50 unless said, at most 200
+	After string `query:"after" json:"-"` // the next of the page before
 }
 
-// Page is the answer of every list. Next is empty on the last page.
+// Page is the answer of every list.
 type Page[T any] struct {
 	Items []T    `json:"items"`
-	Next  string `json:"next,omitempty"`
+	Next  string `json:"next,omitempty"` // what to ask for next; absent on the last page
 }
 
 // PageLimit is the limit that a request asked for, bounded; 50 unless said.
@@ -59,8 +76,8 @@ func (c Cursor) PageLimit() int {
 // Write is what every request of an operator that changes something embeds. A
 // repeat with the same Key and body within 24 h gets the first one's answer.
 type Write struct {
-	Key  string `header:"Idempotency-Key" json:"-"`
-	Wait Wait   `header:"Prefer" json:"-"`
+	Key  string `header:"Idempotency-Key" json:"-" limit:"..255"` // a name for the request
+	Wait Wait   `header:"Prefer" json:"-"`                        // as wait=30: seconds to wait for the outcome, at most 60
 }
 
 // Duration is the wait.
@@ -204,8 +221,18 @@ func etag(v any) string {
 }
 
 // QueryParams names the query parameters of e.
-func (e Endpoint[Req, Res]) QueryParams() (names []string) {
-	eachParam(reflect.New(reflect.TypeFor[Req]()).Elem(), func(in, name string, _ reflect.Value) error {
+func (e Endpoint[Req, Res]) QueryParams() []string { return queryParams(reflect.TypeFor[Req]()) }
+
+// QueryParams names the query parameters of r.
+func (r Raw) QueryParams() []string {
+	if r.Params == nil {
+		return nil
+	}
+	return queryParams(reflect.TypeOf(r.Params))
+}
+
+func queryParams(of reflect.Type) (names []string) {
+	eachParam(reflect.New(of).Elem(), func(in, name string, _ reflect.Value) error {
 		if in == "query" {
 			names = append(names, name)
 		}

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -40,6 +41,10 @@ const (
 	NodeRevoked          Code = "node_revoked"
 	ObjectForeign        Code = "object_foreign"
 	WorkloadsRunning     Code = "workloads_running"
+	FileInUse            Code = "file_in_use"
+	FileMissing          Code = "file_missing"
+	NoEarlierRevision    Code = "no_earlier_revision"
+	RangeUnsatisfiable   Code = "range_unsatisfiable"
 	MachineEnrolled      Code = "machine_already_enrolled"
 	TokenInvalid         Code = "token_invalid"
 	TokenExpired         Code = "token_expired"
@@ -56,20 +61,17 @@ const (
 	CommandLost          Code = "command_lost"
 )
 
-// Then says what an agent does next.
-type Then int
+// Then says what an agent does next. It goes with every problem, so that an
+// agent need not know the code.
+type Then string
 
 // What a code may ask for.
 const (
-	ThenRetry  Then = iota // with backoff; also what an unknown code of a newer server means
-	ThenGiveUp             // this request is wrong: a repeat gets the same answer
-	ThenSlow               // every five minutes, until a person has mended something
-	ThenStop               // the agent purges what it holds and exits
+	ThenRetry  Then = "retry"   // with backoff; also what an unknown code without one means
+	ThenGiveUp Then = "give_up" // this request is wrong: a repeat gets the same answer
+	ThenSlow   Then = "slow"    // every five minutes, until a person has mended something
+	ThenStop   Then = "stop"    // the agent purges what it holds and exits
 )
-
-func (t Then) String() string {
-	return [...]string{"retries with backoff", "gives up this request", "slows down to once in five minutes", "stops and forgets what it holds"}[t]
-}
 
 type verdict struct {
 	status int
@@ -106,6 +108,10 @@ var codes = map[Code]verdict{
 	NodeRevoked:          {http.StatusForbidden, ThenStop, 77, "This node was shut out by an operator, or left. It stays out; the machine can join again with a new token."},          // the only code that ends an identity
 	ObjectForeign:        {http.StatusForbidden, ThenGiveUp, 3, "The request names something of another node. All of it was refused."},
 	WorkloadsRunning:     {http.StatusConflict, ThenGiveUp, 5, "Deployments may have instances on the node; workloads lists them. Remove them, or leave with force."},
+	FileInUse:            {http.StatusConflict, ThenGiveUp, 5, "The file is needed: by an app, by a deployment, or by one of the last revisions of an app. The detail names the apps."},
+	FileMissing:          {http.StatusConflict, ThenGiveUp, 5, "The file of that revision is not there any more; upload it again and put the app anew."},
+	NoEarlierRevision:    {http.StatusConflict, ThenGiveUp, 5, "No such revision of the app has ever run, so there is nothing to go back to."},
+	RangeUnsatisfiable:   {http.StatusRequestedRangeNotSatisfiable, ThenGiveUp, 2, "The Range begins behind the end of the file; Content-Range says how long it is."},
 	MachineEnrolled:      {http.StatusConflict, ThenGiveUp, 5, "The machine is an active node already, which the detail names. The token was not used up."},
 	TokenInvalid:         {http.StatusUnauthorized, ThenGiveUp, 3, "The join token is not known, or was revoked."},
 	TokenExpired:         {http.StatusUnauthorized, ThenGiveUp, 3, "The join token was not used in time."},
@@ -131,7 +137,7 @@ func (c Code) Status() int {
 }
 
 // Then is what an agent does after c.
-func (c Code) Then() Then { return codes[c].then }
+func (c Code) Then() Then { return cmp.Or(codes[c].then, ThenRetry) }
 
 // Exit is the exit code of a command line that ends with c.
 func (c Code) Exit() int { return max(codes[c].exit, 1) }
@@ -151,6 +157,7 @@ type Error struct {
 	Status    int      `json:"status"`
 	Detail    string   `json:"detail"` // for the person: what, and what to do
 	Code      Code     `json:"code"`
+	Then      Then     `json:"then,omitempty"`     // what an agent does next
 	Instance  string   `json:"instance,omitempty"` // urn:uuid of the request
 	*Versions          // of upgrade_required only
 	Workloads []string `json:"workloads,omitempty"` // of workloads_running only: ids of deployments
@@ -180,6 +187,16 @@ func (e *Error) Unwrap() error { return e.cause }
 // Is makes errors.Is(err, code) hold, here and across the wire.
 func (e *Error) Is(target error) bool { return target == e.Code }
 
+// Next is what an agent does after e. Of a code that it does not know it
+// believes what the problem says, but for stop: only node_revoked ends an
+// identity.
+func (e *Error) Next() Then {
+	if _, known := codes[e.Code]; known || e.Then == ThenStop {
+		return e.Code.Then()
+	}
+	return cmp.Or(e.Then, ThenRetry)
+}
+
 // Because keeps err as the cause, for the log.
 func (e *Error) Because(err error) *Error {
 	e.cause = err
@@ -194,6 +211,7 @@ func Errorf(c Code, format string, args ...any) *Error {
 		Status: c.Status(),
 		Detail: fmt.Sprintf(format, args...),
 		Code:   c,
+		Then:   c.Then(),
 	}
 }
 

@@ -26,8 +26,8 @@ var ListEvents = Endpoint[ListEventsRequest, Page[Event]]{Method: http.MethodGet
 // ListEventsRequest may name a node, an app or a subject.
 type ListEventsRequest struct {
 	Cursor
-	Node    string `query:"node" json:"-"`
-	App     string `query:"app" json:"-"`
+	Node    string `query:"node" json:"-"` // id or name
+	App     string `query:"app" json:"-"`  // id or name
 	Subject string `query:"subject" json:"-"`
 	Newest  bool   `query:"newest" json:"-"` // the newest first
 

@@ -3,6 +3,7 @@ package api
 import (
 	"encoding/json"
 	"net/http"
+	"reflect"
 	"slices"
 	"time"
 )
@@ -14,9 +15,9 @@ var Heartbeat = Endpoint[HeartbeatRequest, HeartbeatResponse]{Method: http.Metho
 
 // HeartbeatRequest is one heartbeat. An absent member is not known, never zero.
 type HeartbeatRequest struct {
-	CPUCores  int   `json:"cpu_cores"`
-	MemBytes  int64 `json:"mem_bytes"`
-	DiskBytes int64 `json:"disk_bytes"`
+	CPUCores  int   `json:"cpu_cores" limit:"1.."`
+	MemBytes  int64 `json:"mem_bytes" limit:"1.."`
+	DiskBytes int64 `json:"disk_bytes" limit:"1.."`
 
 	N              int64    `json:"n,omitempty"`               // counts up in one instance; a lower one came late
 	Hello          *Hello   `json:"hello,omitempty"`           // first, on change, and when wanted
@@ -92,8 +93,8 @@ var GetCursors = Endpoint[CursorsRequest, CursorsResponse]{Method: http.MethodGe
 // CursorsRequest says how long to wait, in seconds up to MaxWait, and what the
 // caller has.
 type CursorsRequest struct {
-	WaitS int    `query:"wait" json:"-"`
-	Have  string `header:"If-None-Match" json:"-"`
+	WaitS int    `query:"wait" json:"-" limit:"0..60"` // seconds
+	Have  string `header:"If-None-Match" json:"-"`     // the ETag of what the caller has
 }
 
 // Validate bounds the wait.
@@ -175,16 +176,23 @@ func capabilities(names []string) (kept []string) {
 }
 
 // eachMember decodes an object member by member into v, and returns the names
-// of those that did not fit. One of the strict ones is an error.
+// of those that did not fit, of which nothing is taken. One of the strict ones
+// is an error.
 func eachMember(data []byte, v any, strict ...string) (dropped []string, err error) {
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(data, &members); err != nil {
 		return nil, err
 	}
+	into := reflect.ValueOf(v).Elem()
+	before := reflect.New(into.Type()).Elem()
 	for name, raw := range members {
+		before.Set(into)
 		one, err := json.Marshal(map[string]json.RawMessage{name: raw})
 		if err == nil {
 			err = json.Unmarshal(one, v)
+		}
+		if err != nil {
+			into.Set(before) // what came before the part that does not fit was taken
 		}
 		if err != nil && slices.Contains(strict, name) {
 			return nil, Errorf(Invalid, "%s does not fit", name).Because(err)

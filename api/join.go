@@ -8,22 +8,28 @@ import (
 
 // Join makes a node of a machine (PROTOCOL.md section 2). It needs no client
 // certificate: the token is the credential, and is spent in the transaction
-// that makes the node. Errors: token_invalid, token_expired, token_used,
-// machine_already_enrolled, invalid.
-var Join = Endpoint[JoinRequest, JoinResponse]{Method: http.MethodPost, Path: "/agent/v1/join", Status: http.StatusCreated}
+// that makes the node.
+var Join = Endpoint[JoinRequest, JoinResponse]{
+	Method: http.MethodPost, Path: "/agent/v1/join", Status: http.StatusCreated, Open: true,
+	Fails: []Code{
+		CSRInvalid, TokenInvalid, TokenExpired, TokenUsed, MachineEnrolled,
+		NodeUnknown, NodeRevoked, // of the repeat of a join
+		Unavailable, StorageFull,
+	},
+}
 
 // JoinRequest is what a machine says of itself. The server takes the public
 // key from the CSR and nothing else.
 type JoinRequest struct {
-	Token        string `json:"token"`
-	CSR          string `json:"csr"`                     // PEM, PKCS #10, of an Ed25519 key made on the node
-	Hostname     string `json:"hostname,omitempty"`      // at most 255 bytes
-	MachineID    string `json:"machine_id,omitempty"`    // 64 hex digits; empty where the machine has none
-	PriorNodeID  string `json:"prior_node_id,omitempty"` // what this state folder was before
-	OS           string `json:"os,omitempty"`
-	Arch         string `json:"arch,omitempty"`
-	AgentVersion string `json:"agent_version,omitempty"`
-	Tier         *int   `json:"tier,omitempty"` // the ceiling the install sets, 0 to 3; absent is not stated
+	Token        string `json:"token" limit:"1.."`                     // bkn_join_…
+	CSR          string `json:"csr" limit:"1..8192"`                   // PEM, PKCS #10, of an Ed25519 key made on the node
+	Hostname     string `json:"hostname,omitempty" limit:"..255"`      // at most 255 bytes
+	MachineID    string `json:"machine_id,omitempty" limit:"..64"`     // 64 hex digits; empty where the machine has none
+	PriorNodeID  string `json:"prior_node_id,omitempty" limit:"..255"` // what this state folder was before
+	OS           string `json:"os,omitempty" limit:"..255"`
+	Arch         string `json:"arch,omitempty" limit:"..255"`
+	AgentVersion string `json:"agent_version,omitempty" limit:"..255"`
+	Tier         *int   `json:"tier,omitempty" limit:"0..3"` // the ceiling the install sets, 0 to 3; absent is not stated
 	Labels       Labels `json:"labels,omitempty"`
 }
 
@@ -69,11 +75,13 @@ type JoinResponse struct {
 // Renew gives a node a certificate for a new key (PROTOCOL.md section 2). It
 // takes an expired certificate up to RenewGrace after its end, answers every
 // protocol integer, and is the only call that does both.
-var Renew = Endpoint[RenewRequest, RenewResponse]{Method: http.MethodPost, Path: "/agent/v1/renew"}
+var Renew = Endpoint[RenewRequest, RenewResponse]{
+	Method: http.MethodPost, Path: "/agent/v1/renew", Frozen: true, Fails: []Code{CSRInvalid},
+}
 
 // RenewRequest carries the CSR of the new key, PEM.
 type RenewRequest struct {
-	CSR string `json:"csr"`
+	CSR string `json:"csr" limit:"1..8192"`
 }
 
 // Validate wants a CSR.

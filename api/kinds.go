@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"encoding/json"
 	"time"
 )
@@ -101,8 +102,18 @@ func (k Kind[P, R]) sealed() {}
 
 // Check says whether payload is one of this kind, and a valid one.
 func (k Kind[P, R]) Check(payload json.RawMessage) error {
-	_, err := k.Parse(payload)
-	return err
+	p, err := k.Parse(payload)
+	if err != nil {
+		return err
+	}
+	// What an operator misspells is refused by name; an agent reads on, since a
+	// newer server may say more than it knows.
+	strict := json.NewDecoder(bytes.NewReader(payload))
+	strict.DisallowUnknownFields()
+	if err := strict.Decode(&p); err != nil {
+		return Errorf(Invalid, "the payload is not one of %s: %v", k.name, err)
+	}
+	return nil
 }
 
 // Parse reads a payload of this kind and validates it.

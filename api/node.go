@@ -74,19 +74,19 @@ func (r ListNodesRequest) Validate() error {
 }
 
 // GetNode shows one node.
-var GetNode = Endpoint[NodeRequest, Node]{Method: http.MethodGet, Path: "/api/v1/nodes/{node}"}
+var GetNode = Endpoint[NodeRequest, Node]{Method: http.MethodGet, Path: "/api/v1/nodes/{node}", Fails: []Code{NotFound}}
 
 // NodeRequest names a node by id or name.
 type NodeRequest struct {
-	Node string `path:"node" json:"-"`
+	Node string `path:"node" json:"-"` // id or name
 }
 
 // RevokeNode shuts a node out at once and for good (PROTOCOL.md section 2).
 // Commands it has not acked are canceled, acked ones lost.
-var RevokeNode = Endpoint[RevokeNodeRequest, Node]{Method: http.MethodPost, Path: "/api/v1/nodes/{node}/revoke"}
+var RevokeNode = Endpoint[RevokeNodeRequest, Node]{Method: http.MethodPost, Path: "/api/v1/nodes/{node}/revoke", Fails: []Code{NotFound}}
 
 // RevokeNodeRequest names a node by id or name.
 type RevokeNodeRequest struct {
 	Write
-	Node string `path:"node" json:"-"`
+	Node string `path:"node" json:"-"` // id or name
 }

@@ -29,6 +29,7 @@ const (
 	HeaderProtocolMax   = "X-Protocol-Max"
 	HeaderRequestID     = "X-Request-Id"
 
+	HeaderDigest         = "Content-Digest"      // of an upload (RFC 9530)
 	HeaderIdempotencyKey = "Idempotency-Key"     // of an operator's request, at most 255 bytes
 	HeaderReplayed       = "Idempotent-Replayed" // "true" on an answer that was given before
 )
@@ -45,6 +46,7 @@ const (
 	MaxOutput   = 64 << 10  // bytes of a result's output; an agent cuts it before sending
 	MaxMessage  = 4 << 10   // bytes of an error or a message; longer ones are cut
 	MaxPage     = 200       // items of one page of a list
+	MaxFile     = 1 << 30   // bytes of an uploaded file
 )
 
 // Lifetimes and paces (PROTOCOL.md sections 2, 4, 5 and 6).
@@ -61,6 +63,8 @@ const (
 	SlowPace        = 5 * time.Minute     // of an agent that was told to upgrade or is not known
 	RefetchPace     = 10 * time.Minute    // every document is fetched as often, cursors or not
 	PermitLife      = time.Minute         // an ack older than this is asked again before starting
+	FileLife        = 24 * time.Hour      // of a file that nothing needs
+	KeptRevisions   = 10                  // of an app whose files are kept, so that a rollback finds them
 )
 
 // OfflineAfter is the silence after which a node is offline, given the pace it
@@ -137,7 +141,7 @@ func (l Labels) Validate() error {
 		return Errorf(Invalid, "labels: there are %d, and 32 is the most", len(l))
 	}
 	for key, value := range l {
-		if !nameOf(strings.NewReplacer(".", "", "/", "").Replace(key), 63) || len(value) > 63 || strings.ContainsAny(value, "\x00\n\r,=") {
+		if len(key) > 63 || !nameOf(strings.NewReplacer(".", "", "/", "").Replace(key), 63) || len(value) > 63 || strings.ContainsAny(value, "\x00\n\r,=") {
 			return Errorf(Invalid, "labels: %q=%q: a key is 1 to 63 letters, digits, -_./ and a value at most 63 characters without , = or line breaks", key, value)
 		}
 	}

@@ -8,12 +8,12 @@ import (
 // PostReport says what really runs on a node, and what it noticed (PROTOCOL.md
 // section 8). It is idempotent. A report that names another node's deployment
 // is refused whole with object_foreign.
-var PostReport = Endpoint[Report, ReportResponse]{Method: http.MethodPost, Path: "/agent/v1/report"}
+var PostReport = Endpoint[Report, ReportResponse]{Method: http.MethodPost, Path: "/agent/v1/report", Fails: []Code{ObjectForeign}}
 
 // Report is at most 500 deployments and 100 events.
 type Report struct {
-	Deployments []DeploymentReport `json:"deployments,omitempty"`
-	Events      []EventReport      `json:"events,omitempty"`
+	Deployments []DeploymentReport `json:"deployments,omitempty" limit:"..500"`
+	Events      []EventReport      `json:"events,omitempty" limit:"..100"`
 }
 
 // DeploymentReport is what an agent sees of one deployment: running, stopped,
@@ -21,14 +21,14 @@ type Report struct {
 type DeploymentReport struct {
 	DeploymentID string           `json:"deployment_id"`
 	State        DeploymentState  `json:"state"`
-	Message      string           `json:"message,omitempty"`
+	Message      string           `json:"message,omitempty" limit:"..4096"`
 	Instance     *RunningInstance `json:"instance,omitempty"`
 }
 
 // EventReport is what an agent noticed, as a command that does not verify.
 type EventReport struct {
-	Kind    string    `json:"kind"` // a name of at most 40 characters
-	Message string    `json:"message"`
+	Kind    string    `json:"kind" limit:"1..40"` // a name of at most 40 characters
+	Message string    `json:"message" limit:"..4096"`
 	At      time.Time `json:"at"`
 }
 

@@ -25,12 +25,13 @@ type Status struct {
 	Commands    map[State]int           `json:"commands"` // that have not ended
 }
 
-// Healthz answers while the process can; Readyz while it can also store. Both
-// need no credentials.
-var (
-	Healthz = Endpoint[HealthRequest, HealthResponse]{Method: http.MethodGet, Path: "/healthz"}
-	Readyz  = Endpoint[HealthRequest, HealthResponse]{Method: http.MethodGet, Path: "/readyz"}
-)
+// Healthz answers while the process can. It needs no credentials.
+var Healthz = Endpoint[HealthRequest, HealthResponse]{Method: http.MethodGet, Path: "/healthz", Open: true}
+
+// Readyz answers while the process can also store. It needs no credentials.
+var Readyz = Endpoint[HealthRequest, HealthResponse]{
+	Method: http.MethodGet, Path: "/readyz", Open: true, Fails: []Code{Unavailable, StorageFull},
+}
 
 // HealthRequest is empty.
 type HealthRequest struct{}

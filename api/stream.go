@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Stream is the event stream that wakes a node (PROTOCOL.md section 4):
-// text/event-stream with the events below, and comments in between. It never
+// Stream is the event stream that wakes a node (PROTOCOL.md section 4). Its
+// events are cursors, replaced and revoked, with comments in between. It never
 // carries work, nor secrets; a lost event costs latency only.
 var Stream = Raw{Method: http.MethodGet, Path: "/agent/v1/stream", ContentType: "text/event-stream"}
 

@@ -9,16 +9,17 @@ import (
 // it will be (PROTOCOL.md section 2). The token is shown in this answer only.
 var CreateJoinToken = Endpoint[CreateJoinTokenRequest, CreatedJoinToken]{
 	Method: http.MethodPost, Path: "/api/v1/join-tokens", Status: http.StatusCreated,
+	Fails: []Code{NotFound, NameTaken, NodeInactive, TokenUsed}, // the last of a repeat
 }
 
 // CreateJoinTokenRequest says what the node will be.
 type CreateJoinTokenRequest struct {
 	Write
-	Name              string `json:"name,omitempty"` // of the node; else after its hostname
+	Name              string `json:"name,omitempty" limit:"..40"` // of the node; else after its hostname
 	Labels            Labels `json:"labels,omitempty"`
-	ExpiresInS        int    `json:"expires_in_s,omitempty"`        // 3600 unless said, at most 30 days
-	Replaces          string `json:"replaces,omitempty"`            // a node, id or name, that the join revokes
-	AllowMachineReuse bool   `json:"allow_machine_reuse,omitempty"` // though an active node has the machine's id
+	ExpiresInS        int    `json:"expires_in_s,omitempty" limit:"0..2592000"` // 3600 unless said, at most 30 days
+	Replaces          string `json:"replaces,omitempty"`                        // a node, id or name, that the join revokes
+	AllowMachineReuse bool   `json:"allow_machine_reuse,omitempty"`             // though an active node has the machine's id
 }
 
 // Validate names what breaks a rule.
@@ -77,10 +78,12 @@ var ListJoinTokens = Endpoint[ListJoinTokensRequest, Page[JoinToken]]{Method: ht
 type ListJoinTokensRequest struct{ Cursor }
 
 // RevokeJoinToken makes an unused token useless, and its pending node goes.
-// Errors: token_used, not_found.
-var RevokeJoinToken = Endpoint[RevokeJoinTokenRequest, JoinToken]{Method: http.MethodDelete, Path: "/api/v1/join-tokens/{id}"}
+var RevokeJoinToken = Endpoint[RevokeJoinTokenRequest, JoinToken]{
+	Method: http.MethodDelete, Path: "/api/v1/join-tokens/{id}", Fails: []Code{NotFound, TokenUsed},
+}
 
 // RevokeJoinTokenRequest names a token by its id.
 type RevokeJoinTokenRequest struct {
+	Write
 	ID string `path:"id" json:"-"`
 }

@@ -7,12 +7,12 @@ import (
 
 // Trust fetches the cluster's CAs and signing keys (PROTOCOL.md section 2). It
 // needs no credentials: the envelope verifies with the pin alone.
-var Trust = Endpoint[TrustRequest, Envelope]{Method: http.MethodGet, Path: "/agent/v1/trust"}
+var Trust = Endpoint[TrustRequest, Envelope]{Method: http.MethodGet, Path: "/agent/v1/trust", Open: true, Frozen: true}
 
 // TrustRequest may carry a nonce of at most 64 letters, digits, "-" or "_"; the
 // answer holds it, which proves that the answer is new.
 type TrustRequest struct {
-	Nonce string `query:"nonce" json:"-"`
+	Nonce string `query:"nonce" json:"-" limit:"..64"`
 }
 
 // Validate refuses a nonce that is too long or not plain.

@@ -10,5 +10,8 @@ import "embed"
 //
 //	go test ./server/internal/store -run Golden -update
 //
-//go:embed sql/*.sql sql.golden sql.postgres.golden
+// It holds the OpenAPI documents of both surfaces too, openapi/agent.yaml and
+// openapi/operator.yaml, which `make generate` writes from package api.
+//
+//go:embed sql/*.sql sql.golden sql.postgres.golden openapi/*.yaml
 var Files embed.FS

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/beckon-fleet/beckon/api"
@@ -104,8 +105,8 @@ func described(c auth.Caller, h http.Header) (_ auth.Caller, err error) {
 		}
 	}
 	c.Version = h.Get(api.HeaderAgentVersion)
-	if len(c.Version) > 64 {
-		return c, api.Errorf(api.Invalid, "%s is longer than 64 bytes", api.HeaderAgentVersion)
+	if len(c.Version) > 64 || strings.ContainsFunc(c.Version, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return c, api.Errorf(api.Invalid, "%s must be at most 64 printable ASCII characters", api.HeaderAgentVersion)
 	}
 	if text := h.Get(api.HeaderAgentInstance); text != "" {
 		c.Instance, err = api.ParseInstance(text)

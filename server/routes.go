@@ -16,6 +16,7 @@ import (
 func (s *Server) agentRoutes() http.Handler {
 	r := rest.NewRouter(false, s.frame)
 	rest.Problems(r)
+	documents(r, agentDocument)
 	r.Group(func(r *rest.Router) {
 		rest.Bind(r, api.Trust, s.nodes.Trust)
 	}, s.recognise, s.describe(true))
@@ -34,6 +35,8 @@ func (s *Server) agentRoutes() http.Handler {
 		rest.Bind(r, api.PostReport, s.apps.Report)
 		rest.Bind(r, api.Leave, s.nodes.Leave)
 		rest.Raw(r, api.Stream, s.stream)
+		rest.Raw(r, api.GetFile, s.getFile)
+		rest.Raw(r, api.HeadFile, s.getFile)
 	}, s.identify(0), s.describe(false))
 	return r
 }
@@ -53,6 +56,7 @@ func (s *Server) operatorRoutes() http.Handler {
 	r := rest.NewRouter(true, s.frame)
 	r.Once(s.once, auth.Operator)
 	rest.Problems(r)
+	documents(r, operatorDocument)
 	rest.Bind(r, api.Healthz, s.healthz)
 	rest.Bind(r, api.Readyz, s.readyz)
 	r.Group(func(r *rest.Router) {
@@ -70,6 +74,10 @@ func (s *Server) operatorRoutes() http.Handler {
 		rest.Bind(r, api.RestartApp, s.apps.Restart)
 		rest.Bind(r, api.StopApp, s.apps.Stop)
 		rest.Bind(r, api.DeployApp, s.apps.Deploy)
+		rest.Bind(r, api.RollbackApp, s.apps.Rollback)
+		rest.Raw(r, api.PutFile, s.putFile)
+		rest.Bind(r, api.ListFiles, s.files.List)
+		rest.Bind(r, api.DeleteFile, s.files.Delete)
 		rest.Bind(r, api.ListDeployments, s.apps.ListDeployments)
 		rest.Bind(r, api.GetDeployment, s.apps.GetDeployment)
 		rest.Bind(r, api.SendCommand, s.commands.Send)

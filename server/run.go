@@ -85,6 +85,7 @@ func (s *Server) jobs(ctx context.Context, wg *sync.WaitGroup) {
 		{"sweep nodes", s.cfg.Pace.Sweep, s.nodes.Sweep},
 		{"expire commands", s.cfg.Pace.Sweep, s.commands.Expire},
 		{"forget idempotency keys", time.Hour, s.once.Sweep},
+		{"sweep files", time.Hour, s.files.Sweep},
 	} {
 		wg.Go(func() {
 			tick := time.NewTicker(job.pace)

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"time"
 
 	"github.com/beckon-fleet/beckon/api"
@@ -16,6 +17,7 @@ import (
 	"github.com/beckon-fleet/beckon/server/internal/auth"
 	"github.com/beckon-fleet/beckon/server/internal/command"
 	"github.com/beckon-fleet/beckon/server/internal/event"
+	"github.com/beckon-fleet/beckon/server/internal/file"
 	"github.com/beckon-fleet/beckon/server/internal/node"
 	"github.com/beckon-fleet/beckon/server/internal/nudge"
 	"github.com/beckon-fleet/beckon/server/internal/once"
@@ -35,6 +37,7 @@ type Server struct {
 	nodes     *node.Service
 	commands  *command.Service
 	apps      *app.Service
+	files     *file.Service
 	events    *event.Service
 	once      *once.Keeper
 	started   time.Time
@@ -76,6 +79,9 @@ func open(ctx context.Context, cfg Config) (*Server, error) {
 	}
 	s := &Server{cfg: cfg, store: st, authority: authority, hub: nudge.NewHub(), stopping: make(chan struct{}), started: cfg.Clock().UTC()}
 	s.wire()
+	if err := errors.Join(durable.Dir(s.files.Dir), s.files.Start()); err != nil {
+		return nil, errors.Join(fmt.Errorf("folder of files: %w", err), st.Close())
+	}
 	if missing := s.commands.Unfollowed(); len(missing) > 0 {
 		st.Close()
 		return nil, fmt.Errorf("nothing follows the commands %v", missing)
@@ -96,6 +102,7 @@ func (s *Server) wire() {
 	s.commands = &command.Service{Store: s.store, Hub: s.hub, Signer: s.authority.Signer(), Log: s.cfg.Log, Waiting: s.nodes.Waiting}
 	s.apps = &app.Service{Store: s.store, Hub: s.hub, Commands: s.commands, Log: s.cfg.Log}
 	s.apps.Follow()
+	s.files = &file.Service{Store: s.store, Dir: filepath.Join(s.cfg.Data, "files"), Log: s.cfg.Log, Users: app.Users, Serves: app.Serves}
 	s.nodes.Reset = s.commands.Reset
 	s.nodes.Wanted = command.Wanted
 	s.nodes.Active = app.Active

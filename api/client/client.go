@@ -48,6 +48,9 @@ func Call[Req, Res any](ctx context.Context, c *Client, e api.Endpoint[Req, Res]
 		return res, err
 	}
 	defer answer.Body.Close()
+	if answer.StatusCode == http.StatusSwitchingProtocols { // its body is the connection, which ctx does not end
+		return res, weather(answer, nil)
+	}
 	body, err := io.ReadAll(io.LimitReader(answer.Body, api.MaxBody+1))
 	if err != nil {
 		return res, fmt.Errorf("read answer: %w", err)
@@ -56,6 +59,32 @@ func Call[Req, Res any](ctx context.Context, c *Client, e api.Endpoint[Req, Res]
 		return res, weather(answer, body)
 	}
 	return res, read(answer, body, &res)
+}
+
+// Upload sends size bytes of body to e, and decodes its answer. The error is as
+// of Call. A body that is an io.Closer is closed.
+func Upload[Res any](ctx context.Context, c *Client, e api.Raw, header http.Header, body io.Reader, size int64) (res Res, err error) {
+	r, err := http.NewRequestWithContext(ctx, e.Method, c.Base+e.Path, body)
+	if err != nil {
+		return res, err
+	}
+	r.ContentLength = size
+	for _, all := range []http.Header{header, c.Header} {
+		for name, values := range all {
+			r.Header[name] = values
+		}
+	}
+	r.Header.Set("Content-Type", e.Takes)
+	answer, err := c.HTTP.Do(r)
+	if err != nil {
+		return res, err
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(answer.Body, api.MaxBody))
+	if err != nil {
+		return res, fmt.Errorf("read answer: %w", err)
+	}
+	return res, read(answer, text, &res)
 }
 
 func request[Req, Res any](ctx context.Context, c *Client, e api.Endpoint[Req, Res], req Req) (*http.Request, error) {
@@ -89,7 +118,7 @@ func read(answer *http.Response, body []byte, res any) error {
 	case status == http.StatusNotModified && answer.Header.Get(api.HeaderProtocolMax) != "":
 		return ErrNotModified
 	case status == http.StatusOK, status == http.StatusCreated, status == http.StatusAccepted:
-		if contentType(answer) == "application/json" && json.Unmarshal(body, res) == nil {
+		if contentType(answer) == "application/json" && !isNull(body) && json.Unmarshal(body, res) == nil {
 			if t, ok := res.(interface{ KeepETag(string) }); ok {
 				t.KeepETag(answer.Header.Get("ETag"))
 			}
@@ -100,6 +129,9 @@ func read(answer *http.Response, body []byte, res any) error {
 	}
 	return Refusal(answer, body)
 }
+
+// isNull finds the one text that decodes into anything and says nothing.
+func isNull(body []byte) bool { return string(bytes.TrimSpace(body)) == "null" }
 
 // Refusal says what an answer that is no success means: an *api.Error when our
 // server gave it, a *Weather otherwise.
@@ -121,11 +153,14 @@ func contentType(answer *http.Response) string {
 	return kind
 }
 
+// maxRetryAfter keeps a pace from overflowing; who obeys it has a lower bound.
+const maxRetryAfter = 24 * time.Hour
+
 // retryAfter reads the header's seconds; a date is no pace of ours.
 func retryAfter(answer *http.Response) time.Duration {
-	seconds, err := strconv.Atoi(answer.Header.Get("Retry-After"))
-	if err != nil || seconds < 0 {
+	seconds, err := strconv.ParseUint(answer.Header.Get("Retry-After"), 10, 32)
+	if err != nil {
 		return 0
 	}
-	return time.Duration(seconds) * time.Second
+	return min(time.Duration(seconds)*time.Second, maxRetryAfter)
 }

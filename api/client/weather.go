@@ -36,15 +36,15 @@ func (w *Weather) Error() string {
 func weather(answer *http.Response, body []byte) error {
 	return &Weather{
 		Status:      answer.StatusCode,
-		ContentType: answer.Header.Get("Content-Type"),
-		Location:    answer.Header.Get("Location"),
-		Beginning:   printable(body[:min(len(body), 400)], 100),
+		ContentType: printable(answer.Header.Get("Content-Type"), 100),
+		Location:    printable(answer.Header.Get("Location"), 200),
+		Beginning:   printable(string(body[:min(len(body), 400)]), 100),
 		RetryAfter:  retryAfter(answer),
 	}
 }
 
 // printable keeps a page from writing to the terminal of whoever reads a log.
-func printable(body []byte, most int) string {
+func printable(body string, most int) string {
 	text := strings.Map(func(r rune) rune {
 		if unicode.IsSpace(r) {
 			return ' '
@@ -53,7 +53,7 @@ func printable(body []byte, most int) string {
 			return -1
 		}
 		return r
-	}, string(body))
+	}, body)
 	runes := []rune(strings.Join(strings.Fields(text), " "))
 	return string(runes[:min(len(runes), most)])
 }

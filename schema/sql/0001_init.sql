@@ -84,10 +84,21 @@ CREATE INDEX commands_expiry ON commands (expires_at) WHERE state IN ('queued', 
 
 CREATE INDEX commands_app ON commands (app_id);
 
+-- needed_at is when it was last seen that something needs the file.
+CREATE TABLE files (
+  id         TEXT PRIMARY KEY,
+  sha256     TEXT NOT NULL UNIQUE,
+  size_bytes BIGINT NOT NULL,
+  created_at BIGINT NOT NULL,
+  needed_at  BIGINT NOT NULL
+);
+
+-- file_id is that of the archive in spec.
 CREATE TABLE apps (
   id         TEXT PRIMARY KEY,
   name       TEXT NOT NULL UNIQUE,
   spec       TEXT NOT NULL,
+  file_id    TEXT NOT NULL DEFAULT '',
   placement  TEXT NOT NULL,
   revision   BIGINT NOT NULL DEFAULT 0,
   removing   BOOLEAN NOT NULL DEFAULT FALSE,
@@ -102,7 +113,9 @@ CREATE TABLE deployments (
   node_id    TEXT NOT NULL REFERENCES nodes (id),
   revision   BIGINT NOT NULL,
   spec       TEXT NOT NULL,
+  file_id    TEXT NOT NULL DEFAULT '',
   state      TEXT NOT NULL,
+  ran        BOOLEAN NOT NULL DEFAULT FALSE,
   message    TEXT NOT NULL DEFAULT '',
   command_id TEXT NOT NULL,
   instance   TEXT NOT NULL DEFAULT '',
@@ -113,6 +126,8 @@ CREATE TABLE deployments (
 CREATE INDEX deployments_app ON deployments (app_id, node_id);
 
 CREATE INDEX deployments_node ON deployments (node_id) WHERE state IN ('waiting', 'starting', 'running', 'stopped', 'unknown');
+
+CREATE INDEX deployments_file ON deployments (file_id) WHERE file_id <> '';
 
 CREATE INDEX deployments_command ON deployments (command_id);
 

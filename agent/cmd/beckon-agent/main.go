@@ -29,6 +29,7 @@ func program() *urfave.App {
 			runCommand(),
 			statusCommand(),
 			leaveCommand(),
+			superviseCommand(),
 		},
 	}
 }

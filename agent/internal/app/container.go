@@ -4,28 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
+	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/beckon-fleet/beckon/agent/internal/docker"
 	"github.com/beckon-fleet/beckon/api"
-)
-
-// The labels of our containers. They hold all that must outlive the agent.
-const (
-	labelNode       = "beckon.node"
-	labelApp        = "beckon.app"
-	labelAppName    = "beckon.app-name"
-	labelDeployment = "beckon.deployment"
-	labelRevision   = "beckon.revision"
-	labelPort       = "beckon.port"
-	labelPublish    = "beckon.publish"
-	labelWindow     = "beckon.observe-s"
-	labelRestart    = "beckon.restart"
-	labelReplaces   = "beckon.replaces" // the deployment that ran when this one was made
+	"github.com/beckon-fleet/beckon/internal/durable"
 )
 
 // grace is how long an instance may take to end.
@@ -35,18 +23,29 @@ const grace = 10 * time.Second
 type containers struct {
 	engine *docker.Driver
 	node   string
+	trace  string // a file that is there when containers were made; "" to keep no such trace
 }
 
-func (c containers) name() string { return "docker" }
+// never reports whether it is known that no container was ever made here: only
+// then an engine that is absent has none.
+func (c containers) never() bool {
+	_, err := os.Stat(c.trace)
+	return c.trace != "" && errors.Is(err, fs.ErrNotExist)
+}
+
+func (c containers) name() api.Runtime { return api.RuntimeDocker }
 
 func (c containers) version(ctx context.Context) (string, error) { return c.engine.Version(ctx) }
 
 func (c containers) instances(ctx context.Context, app string) (ours []instance, err error) {
-	labels := map[string]string{labelNode: c.node}
+	having := map[string]string{labelNode: c.node}
 	if app != "" {
-		labels[labelApp] = app
+		having[labelApp] = app
 	}
-	all, err := c.engine.List(ctx, labels)
+	all, err := c.engine.List(ctx, having)
+	if errors.Is(err, docker.Absent) && c.never() {
+		return nil, nil
+	}
 	if err != nil {
 		return nil, fmt.Errorf("list containers: %w", err)
 	}
@@ -55,7 +54,6 @@ func (c containers) instances(ctx context.Context, app string) (ours []instance,
 			ours = append(ours, i)
 		}
 	}
-	newestFirst(ours)
 	return ours, nil
 }
 
@@ -73,22 +71,15 @@ func (c containers) look(ctx context.Context, id string) (instance, bool, error)
 
 // read takes a container for an instance if it is one of this node's.
 func (c containers) read(from docker.Container) (instance, bool) {
-	l := from.Labels
-	revision, err := strconv.ParseInt(l[labelRevision], 10, 64)
-	if err != nil || l[labelNode] != c.node || l[labelApp] == "" || l[labelDeployment] == "" {
+	i, ours := labelled(c.node, from.Labels)
+	if !ours {
 		return instance{}, false
 	}
-	port, _ := strconv.Atoi(l[labelPort])
-	seconds, _ := strconv.Atoi(l[labelWindow])
-	i := instance{
-		id: from.ID, name: from.Name, image: from.Image,
-		deployment: l[labelDeployment], app: l[labelApp], appName: l[labelAppName], revision: revision,
-		port: port, publish: l[labelPublish], window: time.Duration(seconds) * time.Second,
-		wanted: api.RestartPolicy(l[labelRestart]), replaces: l[labelReplaces],
-		phase:    map[docker.State]phase{docker.Created: made, docker.Running: running, docker.Restarting: looping, docker.Exited: down}[from.State],
-		restart:  map[docker.Restart]restart{docker.OnFailure: onFailure, docker.UnlessStopped: always}[from.Restart],
-		restarts: from.Restarts, startedAt: from.StartedAt, fault: from.Fault, unhealthy: from.Unhealthy,
-	}
+	i.by, i.id, i.name, i.image = c, from.ID, from.Name, from.Image
+	i.phase = map[docker.State]phase{docker.Created: made, docker.Running: running, docker.Restarting: looping, docker.Exited: down}[from.State]
+	i.restart = map[docker.Restart]restart{docker.OnFailure: onFailure, docker.UnlessStopped: always}[from.Restart]
+	i.restarts, i.startedAt, i.fault, i.unhealthy = from.Restarts, from.StartedAt, from.Fault, from.Unhealthy
+	i.held = i.phase == down && i.restart == always && i.fault == ""
 	if from.Exit != nil {
 		i.exit = &exit{code: from.Exit.Code, oom: from.Exit.OOM, at: from.Exit.At}
 	}
@@ -104,6 +95,11 @@ func (c containers) lines(ctx context.Context, id string, most int) ([]string, e
 }
 
 func (c containers) create(ctx context.Context, p plan) (instance, error) {
+	if c.never() {
+		if err := durable.Write(c.trace, nil, 0o600); err != nil {
+			return instance{}, fmt.Errorf("note that there are containers: %w", err)
+		}
+	}
 	spec := c.spec(p)
 	id, err := c.engine.Create(ctx, spec)
 	if errors.Is(err, docker.NameTaken) {
@@ -125,22 +121,10 @@ func (c containers) spec(p plan) docker.Spec {
 		env = append(env, name+"="+p.Env[name])
 	}
 	return docker.Spec{
-		Name: containerName(p.App, p.DeploymentID), Image: p.Image, Command: p.Command, Env: env,
-		Labels: map[string]string{
-			labelNode: c.node, labelApp: p.AppID, labelAppName: p.App,
-			labelDeployment: p.DeploymentID, labelRevision: strconv.FormatInt(p.Revision, 10),
-			labelPort: strconv.Itoa(p.Port), labelPublish: p.publish,
-			labelWindow: strconv.Itoa(int(p.Observe().Seconds())), labelRestart: string(p.Restart),
-			labelReplaces: p.replaces,
-		},
+		Name: instanceName(p.App, p.DeploymentID), Image: p.Image, Command: p.Command, Env: env, Labels: labels(c.node, p),
 		Port: p.Port, Publish: p.publish,
 		NanoCPUs: int64(p.Resources.CPUCores * 1e9), MemBytes: p.Resources.MemBytes, Grace: grace,
 	}
-}
-
-// containerName is told apart by the random end of a deployment's id.
-func containerName(app, deployment string) string {
-	return "beckon-" + app + "-" + deployment[max(0, len(deployment)-8):]
 }
 
 func (c containers) nameTaken(ctx context.Context, name string, err error) error {

@@ -25,7 +25,7 @@ func (s *Service) Deploy(ctx context.Context, p api.DeployPayload) (api.DeployRe
 	}
 	err = d.run(working)
 	if err == nil {
-		return api.DeployResult{Instance: d.target.report(s.runtime.name())}, nil
+		return api.DeployResult{Instance: d.target.report()}, nil
 	}
 	if !errors.Is(ctx.Err(), context.Canceled) {
 		err = d.undo(ctx, err)
@@ -49,20 +49,21 @@ func reserve(ctx context.Context) (context.Context, context.CancelFunc) {
 // deployment is one on its way.
 type deployment struct {
 	*Service
-	p      api.DeployPayload
-	target instance   // its own; without id until it is made
-	others []instance // of the same app, newest first
-	before *instance  // of the others: what ran when this one was made
+	p       api.DeployPayload
+	runtime runtime    // its own; others may have run in another
+	target  instance   // its own; without id until it is made
+	others  []instance // of the same app, newest first
+	before  *instance  // of the others: what ran when this one was made
 }
 
 // survey looks at what is there. The newest intent stays: an older revision
 // that comes late is refused.
 func (s *Service) survey(ctx context.Context, p api.DeployPayload) (*deployment, error) {
-	all, err := s.runtime.instances(ctx, p.AppID)
+	all, err := s.instances(ctx, p.AppID, p.RuntimeName())
 	if err != nil {
 		return nil, fmt.Errorf("deploy revision %d of %s: %w", p.Revision, p.App, err)
 	}
-	d := &deployment{Service: s, p: p}
+	d := &deployment{Service: s, p: p, runtime: s.runtime(p.RuntimeName())}
 	for _, i := range all {
 		switch {
 		case i.deployment == p.DeploymentID:
@@ -87,7 +88,7 @@ func (s *Service) survey(ctx context.Context, p api.DeployPayload) (*deployment,
 func (d *deployment) run(ctx context.Context) error {
 	d.tidy(ctx)
 	if d.target.id == "" {
-		if err := d.runtime.fetch(ctx, d.p.Image); err != nil {
+		if err := d.runtime.fetch(ctx, d.p); err != nil {
 			return err
 		}
 		if err := d.make(ctx); err != nil {
@@ -99,7 +100,7 @@ func (d *deployment) run(ctx context.Context) error {
 	}
 	for _, old := range d.others {
 		if err := d.discard(ctx, old); err != nil {
-			d.log.Warn("an older instance stays", "container", old.name, "error", err)
+			d.log.Warn("an older instance stays", "instance", old.name, "error", err)
 		}
 	}
 	if errors.Is(ctx.Err(), context.Canceled) {
@@ -122,9 +123,9 @@ func (d *deployment) tidy(ctx context.Context) {
 		if i.up() || back != nil && i.id == back.id {
 			return false
 		}
-		err := d.runtime.remove(ctx, i.id)
+		err := i.by.remove(ctx, i.id)
 		if err != nil {
-			d.log.Warn("a leftover stays", "container", i.name, "error", err)
+			d.log.Warn("a leftover stays", "instance", i.name, "error", err)
 		}
 		return err == nil
 	})
@@ -151,14 +152,18 @@ func (d *deployment) prove(ctx context.Context) error {
 	if d.target.phase == running && d.target.proven() {
 		return nil
 	}
-	restarts := d.target.restarts
+	if d.target.lost { // it would be started by Keep at any moment
+		if err := d.runtime.stop(ctx, d.target.id); err != nil {
+			return err
+		}
+		d.target.phase = down
+	}
 	if !d.target.up() {
-		restarts = 0
 		if err := d.launch(ctx); err != nil {
 			return err
 		}
 	}
-	seen, err := d.watch(ctx, d.target.id, d.p.Observe(), restarts)
+	seen, err := d.watch(ctx, d.target, d.p.Observe())
 	if seen.id != "" {
 		d.target = seen
 	}
@@ -183,7 +188,7 @@ func (d *deployment) launch(ctx context.Context) error {
 	for try := 1; ; try++ {
 		taken, err := d.runtime.start(ctx, d.target.id)
 		if err == nil {
-			d.target.phase = running
+			d.target.phase, d.target.restarts = running, 0
 			return nil
 		}
 		if !taken {
@@ -224,7 +229,7 @@ func (d *deployment) undo(ctx context.Context, cause error) error {
 	lines := d.lastLines(ctx, d.target)
 	if d.target.up() {
 		if err := d.runtime.stop(ctx, d.target.id); err != nil {
-			d.log.Warn("a failed instance was not stopped", "container", d.target.name, "error", err)
+			d.log.Warn("a failed instance was not stopped", "instance", d.target.name, "error", err)
 		}
 	}
 	if d.before != nil {
@@ -232,7 +237,7 @@ func (d *deployment) undo(ctx context.Context, cause error) error {
 	}
 	if d.target.id != "" {
 		if err := d.runtime.remove(ctx, d.target.id); err != nil {
-			words += fmt.Sprintf("; its container is still there: %v", err)
+			words += fmt.Sprintf("; its instance is still there: %v", err)
 		}
 	}
 	return errors.New(message(words, lines))
@@ -240,7 +245,7 @@ func (d *deployment) undo(ctx context.Context, cause error) error {
 
 // giveBack starts what ran before, if it does not run any more, and says so.
 func (d *deployment) giveBack(ctx context.Context, before instance) string {
-	now, found, err := d.runtime.look(ctx, before.id)
+	now, found, err := before.by.look(ctx, before.id)
 	switch {
 	case err == nil && found && now.up():
 		return fmt.Sprintf("revision %d runs on", before.revision)

@@ -7,11 +7,13 @@ import (
 	"time"
 
 	"github.com/beckon-fleet/beckon/agent/internal/docker"
+	"github.com/beckon-fleet/beckon/api"
 )
 
-// fetch pulls an image that is not here. What may pass by itself is tried
+// fetch pulls the image if it is not here. What may pass by itself is tried
 // three times, if ctx leaves the time.
-func (c containers) fetch(ctx context.Context, image string) error {
+func (c containers) fetch(ctx context.Context, p api.DeployPayload) error {
+	image := p.Image
 	here, err := c.engine.HasImage(ctx, image)
 	if err != nil {
 		return fmt.Errorf("look for image: %w", err)

@@ -18,8 +18,8 @@ const (
 
 // pickPort finds a port of 127.0.0.1 that is free now and that no instance of
 // this node counts on, stopped ones included.
-func (s *Service) pickPort(ctx context.Context) (publish string, err error) {
-	all, err := s.runtime.instances(ctx, "")
+func (d *deployment) pickPort(ctx context.Context) (publish string, err error) {
+	all, err := d.instances(ctx, "", d.p.RuntimeName())
 	if err != nil {
 		return "", err
 	}

@@ -12,7 +12,7 @@ import (
 // were there.
 func (s *Service) Remove(ctx context.Context, p api.RemovePayload) (api.RemoveResult, error) {
 	defer s.work(p.AppID)()
-	all, err := s.runtime.instances(ctx, p.AppID)
+	all, err := s.instances(ctx, p.AppID, "")
 	if err != nil {
 		return api.RemoveResult{}, fmt.Errorf("remove %s: %w", p.App, err)
 	}
@@ -34,9 +34,9 @@ func (s *Service) Remove(ctx context.Context, p api.RemovePayload) (api.RemoveRe
 // discard stops an instance, gently, and removes it.
 func (s *Service) discard(ctx context.Context, i instance) error {
 	if i.up() {
-		if err := s.runtime.stop(ctx, i.id); err != nil {
+		if err := i.by.stop(ctx, i.id); err != nil {
 			return err
 		}
 	}
-	return s.runtime.remove(ctx, i.id)
+	return i.by.remove(ctx, i.id)
 }

@@ -10,29 +10,32 @@ import (
 
 // Observe reports what really runs of this node's deployments. Apps that a
 // command is at are left out, and so is an instance of which nobody knows yet
-// whether it stays up: the command's result says what becomes of them.
-func (s *Service) Observe(ctx context.Context) ([]api.DeploymentReport, error) {
+// whether it stays up: the command's result says what becomes of them. silent
+// are the runtimes that did not answer: of what they run nothing is known.
+func (s *Service) Observe(ctx context.Context) (seen []api.DeploymentReport, silent map[api.Runtime]error) {
 	before := s.changing()
-	all, err := s.runtime.instances(ctx, "")
-	if err != nil {
-		return nil, fmt.Errorf("observe: %w", err)
-	}
+	silent = map[api.Runtime]error{}
 	apps := map[string]string{} // by deployment
-	var seen []api.DeploymentReport
-	for _, i := range all {
-		state, words := s.judge(i)
-		if state == "" || before[i.app] > 0 {
-			continue
+	for _, r := range s.runtimes() {
+		all, err := r.instances(ctx, "")
+		if err != nil {
+			silent[r.name()] = fmt.Errorf("observe: %w", err)
 		}
-		if state == api.DeploymentFailed {
-			words = message(words, s.lastLines(ctx, i))
+		for _, i := range all {
+			state, words := s.judge(i)
+			if state == "" || before[i.app] > 0 {
+				continue
+			}
+			if state == api.DeploymentFailed {
+				words = message(words, s.lastLines(ctx, i))
+			}
+			apps[i.deployment] = i.app
+			instance := i.report()
+			seen = append(seen, api.DeploymentReport{DeploymentID: i.deployment, State: state, Message: words, Instance: &instance})
 		}
-		apps[i.deployment] = i.app
-		instance := i.report(s.runtime.name())
-		seen = append(seen, api.DeploymentReport{DeploymentID: i.deployment, State: state, Message: words, Instance: &instance})
 	}
 	after := s.changing() // what was seen of them may be over
-	return slices.DeleteFunc(seen, func(r api.DeploymentReport) bool { return after[apps[r.DeploymentID]] > 0 }), nil
+	return slices.DeleteFunc(seen, func(r api.DeploymentReport) bool { return after[apps[r.DeploymentID]] > 0 }), silent
 }
 
 // judge says in which state an instance is, and why; "" is not known yet. A
@@ -45,7 +48,7 @@ func (s *Service) judge(i instance) (state api.DeploymentState, words string) {
 	case looping:
 		return api.DeploymentFailed, fmt.Sprintf("%s and will be started again (%d restarts so far)", fate(i), i.restarts)
 	case down:
-		if i.held() {
+		if i.held {
 			return api.DeploymentStopped, ""
 		}
 		return api.DeploymentFailed, fate(i)

@@ -19,7 +19,7 @@ func (s *Service) Restart(ctx context.Context, p api.RestartPayload) (api.Restar
 		err = errors.New("it has no instance on this node: deploy it first")
 	}
 	if err == nil && i.up() {
-		err = s.runtime.stop(ctx, i.id)
+		err = i.by.stop(ctx, i.id)
 	}
 	if err == nil {
 		err = s.revive(ctx, i)
@@ -27,7 +27,8 @@ func (s *Service) Restart(ctx context.Context, p api.RestartPayload) (api.Restar
 	if err != nil {
 		return api.RestartResult{}, fmt.Errorf("restart %s: %w", p.App, err)
 	}
-	seen, err := s.watch(ctx, i.id, i.window, 0)
+	i.restarts = 0
+	seen, err := s.watch(ctx, i, i.window)
 	switch {
 	case err == nil:
 		return s.restarted(seen), nil
@@ -47,7 +48,7 @@ func (s *Service) Restarted(ctx context.Context, p api.RestartPayload, since tim
 		return api.RestartResult{}, false, nil
 	}
 	if want := ofPolicy(i.wanted); err == nil && i.restart != want {
-		err = s.runtime.setRestart(ctx, i.id, want)
+		err = i.by.setRestart(ctx, i.id, want)
 	}
 	if err != nil {
 		return api.RestartResult{}, false, fmt.Errorf("look whether %s was restarted: %w", p.App, err)
@@ -56,13 +57,13 @@ func (s *Service) Restarted(ctx context.Context, p api.RestartPayload, since tim
 }
 
 func (s *Service) restarted(i instance) api.RestartResult {
-	return api.RestartResult{DeploymentID: i.deployment, Instance: i.report(s.runtime.name())}
+	return api.RestartResult{DeploymentID: i.deployment, Instance: i.report()}
 }
 
 // current is the instance that an app has: the newest that is up, else the
 // newest that ever ran.
 func (s *Service) current(ctx context.Context, p api.RestartPayload) (i instance, found bool, err error) {
-	all, err := s.runtime.instances(ctx, p.AppID)
+	all, err := s.instances(ctx, p.AppID, "")
 	if err != nil {
 		return instance{}, false, err
 	}

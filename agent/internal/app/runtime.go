@@ -9,10 +9,10 @@ import (
 	"github.com/beckon-fleet/beckon/api"
 )
 
-// runtime is what runs instances: docker. It sees and touches only those of
-// one node that this package made.
+// runtime is what runs instances. It sees and touches only those of one node
+// that this package made. All rules stand above it, and are the same for each.
 type runtime interface {
-	name() string
+	name() api.Runtime
 	version(ctx context.Context) (string, error)
 
 	// instances are those of an app, or of all apps when app is "".
@@ -21,8 +21,8 @@ type runtime interface {
 	// lines are the last that an instance wrote.
 	lines(ctx context.Context, id string, most int) ([]string, error)
 
-	// fetch makes sure that image is here.
-	fetch(ctx context.Context, image string) error
+	// fetch makes sure that all is here that can be had before create.
+	fetch(ctx context.Context, p api.DeployPayload) error
 	// create makes an instance that is restarted by nobody, and does not start it.
 	create(ctx context.Context, p plan) (instance, error)
 	// start says taken when it failed because the port is in use.
@@ -42,6 +42,8 @@ type plan struct {
 
 // instance is what a runtime has of a deployment.
 type instance struct {
+	by runtime
+
 	id, name, image string
 
 	deployment, app, appName string
@@ -58,7 +60,10 @@ type instance struct {
 	startedAt time.Time // zero when it never was
 	exit      *exit     // the last; nil when there is none, or nobody knows
 	fault     string    // why the runtime could not start it
+	held      bool      // stopped on purpose
+	lost      bool      // ended with what kept it going: nobody knows how
 	unhealthy bool
+	notes     []string
 }
 
 // phase is where an instance stands.
@@ -81,7 +86,8 @@ type exit struct {
 // restart is the restart policy in force. It doubles as the mark of what must
 // outlive the agent: nothing restarts an instance that is not proven yet, and
 // one that was stopped on purpose has the policy always, whatever its app
-// wants.
+// wants. (A stopped container shows by that alone that it is held: else always
+// would have started it again.)
 type restart int
 
 const (
@@ -107,20 +113,14 @@ func (i instance) proven() bool {
 	return i.restart == ofPolicy(i.wanted) && i.restart != never
 }
 
-// held reports whether the instance was stopped on purpose: else always would
-// have started it again.
-func (i instance) held() bool {
-	return i.phase == down && i.restart == always && i.fault == ""
-}
-
 // up reports whether the runtime keeps the instance going, well or not.
 func (i instance) up() bool { return i.phase == running || i.phase == looping }
 
 // report is the instance as the wire knows it.
-func (i instance) report(runtime string) api.RunningInstance {
+func (i instance) report() api.RunningInstance {
 	r := api.RunningInstance{
-		ID: i.id, Name: i.name, Runtime: runtime, Image: i.image,
-		Port: i.port, Publish: i.publish, Restarts: i.restarts,
+		ID: i.id, Name: i.name, Runtime: i.by.name(), Image: i.image,
+		Port: i.port, Publish: i.publish, Restarts: i.restarts, Notes: i.notes,
 	}
 	if !i.startedAt.IsZero() {
 		at := i.startedAt.UTC()

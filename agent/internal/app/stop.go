@@ -12,7 +12,7 @@ import (
 // stand still now.
 func (s *Service) Stop(ctx context.Context, p api.StopPayload) (api.StopResult, error) {
 	defer s.work(p.AppID)()
-	all, err := s.runtime.instances(ctx, p.AppID)
+	all, err := s.instances(ctx, p.AppID, "")
 	if err != nil {
 		return api.StopResult{}, fmt.Errorf("stop %s: %w", p.App, err)
 	}
@@ -40,25 +40,25 @@ func (s *Service) Stop(ctx context.Context, p api.StopPayload) (api.StopResult, 
 func (s *Service) halt(ctx context.Context, i instance) error {
 	mark := never
 	if i.up() {
-		if err := s.runtime.stop(ctx, i.id); err != nil {
+		if err := i.by.stop(ctx, i.id); err != nil {
 			return err
 		}
 		mark = always
 	}
-	if i.restart == mark || i.held() {
+	if i.restart == mark || i.held {
 		return nil
 	}
-	return s.runtime.setRestart(ctx, i.id, mark)
+	return i.by.setRestart(ctx, i.id, mark)
 }
 
 // revive starts an instance that was stopped, with the restart its app wants.
 func (s *Service) revive(ctx context.Context, i instance) error {
 	if want := ofPolicy(i.wanted); i.restart != want {
-		if err := s.runtime.setRestart(ctx, i.id, want); err != nil {
+		if err := i.by.setRestart(ctx, i.id, want); err != nil {
 			return err
 		}
 	}
-	taken, err := s.runtime.start(ctx, i.id)
+	taken, err := i.by.start(ctx, i.id)
 	if taken {
 		return portTaken(i)
 	}

@@ -12,14 +12,14 @@ const glance = 250 * time.Millisecond
 // watch returns nil once an instance has lived through its window: one
 // process, from the first look to the last. A single look proves nothing, so
 // it compares how often and when the runtime started it.
-func (s *Service) watch(ctx context.Context, id string, window time.Duration, restarts int) (seen instance, err error) {
+func (s *Service) watch(ctx context.Context, i instance, window time.Duration) (seen instance, err error) {
 	over := time.NewTimer(window)
 	defer over.Stop()
 	next := time.NewTicker(glance)
 	defer next.Stop()
 	var started time.Time
 	for last := false; ; {
-		now, found, err := s.runtime.look(ctx, id)
+		now, found, err := i.by.look(ctx, i.id)
 		if ctx.Err() != nil {
 			return seen, ctx.Err()
 		}
@@ -27,11 +27,11 @@ func (s *Service) watch(ctx context.Context, id string, window time.Duration, re
 			return seen, err
 		}
 		if !found {
-			return seen, errors.New("it was removed while it was watched: find out who removes containers on this node")
+			return seen, errors.New("it was removed while it was watched: find out who removes instances on this node")
 		}
 		seen = now
 		switch {
-		case seen.phase != running || seen.restarts != restarts || !started.IsZero() && !seen.startedAt.Equal(started):
+		case seen.phase != running || seen.restarts != i.restarts || !started.IsZero() && !seen.startedAt.Equal(started):
 			return seen, errors.New(fate(seen))
 		case seen.unhealthy:
 			return seen, errors.New("the health check of its image fails")

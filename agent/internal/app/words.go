@@ -24,6 +24,8 @@ func fate(i instance) string {
 	switch {
 	case i.fault != "":
 		return "it could not be started: " + i.fault
+	case i.lost:
+		return "it ended together with its supervisor: that was killed, or the machine restarted"
 	case i.exit == nil:
 		return "it ended and was started again"
 	case i.exit.oom:
@@ -44,9 +46,9 @@ func (s *Service) lastLines(ctx context.Context, i instance) (safe []string) {
 	if i.startedAt.IsZero() {
 		return nil
 	}
-	lines, err := s.runtime.lines(ctx, i.id, maxLines)
+	lines, err := i.by.lines(ctx, i.id, maxLines)
 	if err != nil {
-		s.log.Warn("no log of an instance that failed", "container", i.name, "error", err)
+		s.log.Warn("no log of an instance that failed", "instance", i.name, "error", err)
 	}
 	for _, line := range lines {
 		if line = clean(line); line != "" {

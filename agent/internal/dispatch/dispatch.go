@@ -10,6 +10,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -19,8 +22,10 @@ import (
 	"github.com/beckon-fleet/beckon/internal/fault"
 )
 
-// maxLanes is how many commands run side by side; the others wait.
-const maxLanes = 8
+const (
+	maxLanes = 8  // how many commands run side by side; the others wait
+	maxID    = 64 // characters of a command's id
+)
 
 // Config is what a dispatcher works with.
 type Config struct {
@@ -117,15 +122,33 @@ func (d *Dispatcher) Take(ctx context.Context, items []json.RawMessage) error {
 		if err != nil {
 			return fmt.Errorf("journal command: %w", err)
 		}
-		if known != nil && known.Data != item.Data {
-			d.Log.Error("command came again with other content", "command", c.ID)
-			d.Event("command_differs", fmt.Sprintf("command %s came again with other content and was refused", c.ID))
-		}
 		if known == nil {
 			fault.At("journalled")
+			continue
+		}
+		if err := d.again(known, item); err != nil {
+			return err
 		}
 	}
 	return d.admit(ctx)
+}
+
+// again is for a command that the journal has already. The server would not
+// send one that it knows to have ended, so it gets that one's result again.
+func (d *Dispatcher) again(known *journal.Entry, item api.CommandItem) error {
+	if known.Data != item.Data {
+		d.Log.Error("command came again with other content", "command", known.ID)
+		d.Event("command_differs", fmt.Sprintf("command %s came again with other content and was refused", known.ID))
+		return nil
+	}
+	wanted, err := d.Journal.Want([]string{known.ID})
+	if err != nil {
+		return fmt.Errorf("journal command: %w", err)
+	}
+	if wanted {
+		d.Done()
+	}
+	return nil
 }
 
 // open verifies before it reads.
@@ -144,35 +167,42 @@ func parse(data string) (c api.Command, err error) {
 	if err := json.Unmarshal([]byte(data), &c); err != nil {
 		return c, fmt.Errorf("read command: %w", err)
 	}
-	if c.ID == "" {
-		return c, errors.New("read command: it has no id")
+	if c.ID == "" || len(c.ID) > maxID {
+		return c, fmt.Errorf("read command: its id has %d characters, not 1 to %d", len(c.ID), maxID)
 	}
 	return c, nil
 }
 
-// admit asks for what was received and lets it into its lane.
+// admit asks for what was received and lets it into its lane. A server that
+// fails at one command holds up that one's lane, and no other.
 func (d *Dispatcher) admit(ctx context.Context) error {
 	waiting, err := d.Journal.In(journal.Received)
 	if err != nil {
 		return fmt.Errorf("read journal: %w", err)
 	}
+	held := map[string]error{}
 	for _, e := range waiting {
 		name, w, err := d.judge(e)
 		if err != nil {
-			if err := d.reject(e.ID, err); err != nil {
+			if err := d.reject(e, err); err != nil {
 				return err
 			}
 			continue
 		}
-		allowed, err := d.ask(ctx, e.ID)
-		if err != nil {
-			return err
+		if held[name] != nil {
+			continue
 		}
-		if allowed {
+		allowed, err := d.ask(ctx, e.ID)
+		switch {
+		case errors.Is(err, api.Internal):
+			held[name] = err
+		case err != nil:
+			return err
+		case allowed:
 			d.enter(ctx, name, job{e.ID, w})
 		}
 	}
-	return nil
+	return errors.Join(slices.Collect(maps.Values(held))...)
 }
 
 // judge says whether the agent may run a command at all.
@@ -189,6 +219,8 @@ func (d *Dispatcher) judge(e journal.Entry) (lane string, w work, err error) {
 		return "", w, api.Errorf(api.TierTooLow, "this node was installed with tier %d, and %s needs %d", *d.Tier, c.Kind, h.Tier())
 	case c.ExpiresAt.IsZero():
 		return "", w, api.Errorf(api.Invalid, "the command says no expires_at")
+	case len(c.Payload) > api.MaxDocument:
+		return "", w, api.Errorf(api.TooLarge, "the payload has %d bytes; %d is the most", len(c.Payload), api.MaxDocument)
 	}
 	lane, w, err = h.prepare(c.Payload)
 	w.kind = h.AnyKind
@@ -207,23 +239,27 @@ func (d *Dispatcher) ask(ctx context.Context, id string) (allowed bool, err erro
 		return true, nil
 	}
 	problem, ok := errors.AsType[*api.Error](err)
-	if !ok || problem.Code.Then() != api.ThenGiveUp {
+	if !ok || problem.Next() != api.ThenGiveUp {
 		return false, err
 	}
 	d.Log.Info("command must not run", "command", id, "code", problem.Code)
 	return false, d.Journal.Refuse(id, string(problem.Code))
 }
 
-func (d *Dispatcher) reject(id string, cause error) error {
+// reject ends what the agent may not run. What an earlier process had begun is
+// not said to have never run.
+func (d *Dispatcher) reject(e journal.Entry, cause error) error {
 	problem := api.AsError(cause)
-	return d.finish(id, api.Result{Status: api.OutcomeRejected, Reason: string(problem.Code), Error: problem.Detail})
+	if e.Step == journal.Started {
+		return d.finish(e.ID, d.interrupted(&e, "the agent ended while it ran, and may not go on with it: "+problem.Detail))
+	}
+	return d.finish(e.ID, api.Result{Status: api.OutcomeRejected, Reason: string(problem.Code), Error: problem.Detail})
 }
 
-// finish keeps a result, cut to what the server takes.
+// finish keeps a result, cut to what the server takes. What is no UTF-8 is
+// mended before: JSON would do so later, and make it longer.
 func (d *Dispatcher) finish(id string, r api.Result) error {
-	if len(r.Error) > api.MaxMessage {
-		r.Error = r.Error[:api.MaxMessage-4] + " …"
-	}
+	r.Error = api.Cut(strings.ToValidUTF8(r.Error, "\uFFFD"), api.MaxMessage)
 	if len(r.Output) > api.MaxOutput {
 		r.Output = nil
 	}
@@ -244,7 +280,7 @@ func (d *Dispatcher) Resume(ctx context.Context) error {
 	for _, e := range open {
 		name, w, err := d.judge(e)
 		if err != nil {
-			if err := d.reject(e.ID, err); err != nil {
+			if err := d.reject(e, err); err != nil {
 				return err
 			}
 			continue

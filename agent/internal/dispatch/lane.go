@@ -39,11 +39,9 @@ func (d *Dispatcher) enter(ctx context.Context, name string, j job) {
 	if j.kind.Supersedes() {
 		kept := l.waiting[:0]
 		for _, old := range l.waiting {
-			if old.kind.Name() != j.kind.Name() || old.begun(d.Journal) {
+			if old.kind.Name() != j.kind.Name() || old.begun(d.Journal) || !d.supersede(old, j) {
 				kept = append(kept, old)
-				continue
 			}
-			d.supersede(old, j)
 		}
 		l.waiting = kept
 	}
@@ -57,13 +55,16 @@ func (j job) begun(of *journal.Journal) bool {
 	return err != nil || e == nil || e.Step != journal.Accepted
 }
 
-func (d *Dispatcher) supersede(old, by job) {
+// supersede reports whether the older one is out of the way: what cannot be
+// journalled stays in its place, before the newer one.
+func (d *Dispatcher) supersede(old, by job) bool {
 	err := d.finish(old.id, api.Result{
 		Status: api.OutcomeSuperseded, Reason: "newer_command", Error: "it gave way to command " + by.id + " before it began",
 	})
 	if err != nil {
 		d.Log.Error("superseded command not journalled", "command", old.id, "err", err)
 	}
+	return err == nil
 }
 
 // work runs a lane until it is empty.
@@ -83,11 +84,26 @@ func (d *Dispatcher) work(ctx context.Context, name string) {
 			continue
 		}
 		if j, ok := d.next(l); ok {
-			if err := d.run(ctx, j); err != nil && ctx.Err() == nil {
-				d.Log.Error("command not carried on", "command", j.id, "err", err)
-			}
+			d.carryOn(ctx, j)
 		}
 		<-d.slots
+	}
+}
+
+// carryOn runs a job, and takes it up again as the next process would while
+// its steps cannot be journalled: a full disk is not for ever.
+func (d *Dispatcher) carryOn(ctx context.Context, j job) {
+	for failures := 1; ; failures++ {
+		err := d.run(ctx, j)
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		d.Log.Error("command not carried on; trying again", "command", j.id, "err", err)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(d.Backoff(failures)):
+		}
 	}
 }
 
@@ -172,28 +188,30 @@ func (d *Dispatcher) askAgain(ctx context.Context, id string, e *journal.Entry) 
 // afterCrash says what becomes of a command that was running when its agent
 // died: again reports that it is to be run once more.
 func (d *Dispatcher) afterCrash(ctx context.Context, j job, e *journal.Entry) (r api.Result, again bool) {
-	unknown := func(why string) api.Result {
-		return api.Result{
-			Status: api.OutcomeUnknown, Reason: "interrupted", Error: why,
-			StartedAt: &e.StartedAt, FinishedAt: d.moment(), Attempt: e.Attempt,
-		}
-	}
 	if j.kind.AfterCrash() == api.Probe {
-		output, done, err := j.probe(ctx, e.AcceptedAt)
+		output, done, err := d.look(ctx, j, e.StartedAt)
 		switch {
 		case err != nil:
-			return unknown("the agent ended while it ran, and whether it took effect cannot be seen: " + err.Error()), false
+			return d.interrupted(e, "the agent ended while it ran, and whether it took effect cannot be seen: "+err.Error()), false
 		case done:
 			return d.succeeded(output, e.StartedAt, e.Attempt), false
 		}
 	}
 	switch {
 	case j.kind.AfterCrash() == api.Never:
-		return unknown("the agent ended while it ran"), false
+		return d.interrupted(e, "the agent ended while it ran"), false
 	case e.Attempt >= maxAttempts:
-		return unknown(fmt.Sprintf("the agent ended %d times while it ran", e.Attempt)), false
+		return d.interrupted(e, fmt.Sprintf("the agent ended %d times while it ran", e.Attempt)), false
 	}
 	return r, true
+}
+
+// interrupted is the result of what had begun and of which nobody can tell.
+func (d *Dispatcher) interrupted(e *journal.Entry, why string) api.Result {
+	return api.Result{
+		Status: api.OutcomeUnknown, Reason: "interrupted", Error: why,
+		StartedAt: &e.StartedAt, FinishedAt: d.moment(), Attempt: e.Attempt,
+	}
 }
 
 // carryOut runs the handler. When the agent is told to stop meanwhile, nothing
@@ -206,8 +224,6 @@ func (d *Dispatcher) carryOut(ctx context.Context, j job, attempt int) error {
 		return d.finish(j.id, d.succeeded(output, *started, attempt))
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case errors.Is(err, context.DeadlineExceeded):
-		err = fmt.Errorf("it took longer than %v: %w", j.kind.Deadline(), err)
 	}
 	r := api.Result{
 		Status: api.OutcomeFailed, Error: err.Error(), StartedAt: started, FinishedAt: d.moment(), Attempt: attempt,
@@ -218,10 +234,28 @@ func (d *Dispatcher) carryOut(ctx context.Context, j job, attempt int) error {
 	return d.finish(j.id, r)
 }
 
-// handle keeps a handler's panic from being the agent's end: it is this
-// command's failure.
+// handle runs the handler of a job.
 func (d *Dispatcher) handle(ctx context.Context, j job) (output any, err error) {
-	ctx, cancel := context.WithTimeout(ctx, j.kind.Deadline())
+	err = d.guard(ctx, j, func(ctx context.Context) (err error) {
+		output, err = j.work.run(ctx)
+		return err
+	})
+	return output, err
+}
+
+// look runs the probe of a job.
+func (d *Dispatcher) look(ctx context.Context, j job, since time.Time) (output any, done bool, err error) {
+	err = d.guard(ctx, j, func(ctx context.Context) (err error) {
+		output, done, err = j.probe(ctx, since)
+		return err
+	})
+	return output, done, err
+}
+
+// guard bounds what a kind does, and keeps its panic from being the agent's
+// end: it is this command's failure.
+func (d *Dispatcher) guard(ctx context.Context, j job, do func(context.Context) error) (err error) {
+	bounded, cancel := context.WithTimeout(ctx, j.kind.Deadline())
 	defer cancel()
 	defer func() {
 		if p := recover(); p != nil {
@@ -229,7 +263,11 @@ func (d *Dispatcher) handle(ctx context.Context, j job) (output any, err error) 
 			err = fmt.Errorf("the agent has a bug in %s: %v", j.kind.Name(), p)
 		}
 	}()
-	return j.work.run(ctx)
+	err = do(bounded)
+	if err != nil && ctx.Err() == nil && bounded.Err() != nil {
+		err = fmt.Errorf("it took longer than %v: %w", j.kind.Deadline(), err)
+	}
+	return err
 }
 
 func (d *Dispatcher) succeeded(output any, started time.Time, attempt int) api.Result {

@@ -58,11 +58,12 @@ func Open(path string, clock func() time.Time) (*Journal, error) {
 	if err != nil {
 		return nil, fmt.Errorf("put damaged journal %s aside: %w", path, err)
 	}
-	if j, err = open(path, clock); err != nil {
-		return nil, err
-	}
-	j.damage = fmt.Errorf("the journal %s could not be read and was put aside as %s; "+
+	damage := fmt.Errorf("the journal %s could not be read and was put aside as %s; "+
 		"what the control plane had sent and this node not answered is reported as lost: %w", path, moved, bad.cause)
+	if j, err = open(path, clock); err != nil {
+		return nil, errors.Join(err, damage)
+	}
+	j.damage = damage
 	return j, nil
 }
 

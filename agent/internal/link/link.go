@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"math/rand/v2"
+	"mime"
 	"net"
 	"net/http"
 	"strconv"
@@ -31,7 +32,11 @@ type Config struct {
 	Instance string // "" before there is one
 	Clock    func() time.Time
 	Dial     func(ctx context.Context, network, address string) (net.Conn, error) // nil is the network's
+	Wrap     func(http.RoundTripper) http.RoundTripper                            // sees every request and answer; nil for nobody
 }
+
+// ErrChanged says that a stream ended because the link has another certificate.
+var ErrChanged = errors.New("the certificate was changed")
 
 // Link is a way to the server. The zero time offset is the agent's own clock.
 type Link struct {
@@ -40,6 +45,8 @@ type Link struct {
 	mu        sync.Mutex
 	client    *client.Client
 	transport *http.Transport
+	conns     *conns          // of transport
+	retired   *http.Transport // of the certificate before; nil where there was none
 	offset    time.Duration
 	used      context.Context // ends when the transport is another one
 	unuse     context.CancelFunc
@@ -60,13 +67,13 @@ func (l *Link) Use(certificate *tls.Certificate, pins ...seal.Pin) {
 	if certificate != nil {
 		config.Certificates = []tls.Certificate{*certificate}
 	}
-	dial := l.cfg.Dial
-	if dial == nil {
-		dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext
+	conns := &conns{dial: l.cfg.Dial, open: map[*conn]struct{}{}}
+	if conns.dial == nil {
+		conns.dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext
 	}
 	transport := &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
-		DialContext:            dial,
+		DialContext:            conns.Dial,
 		TLSClientConfig:        config,
 		TLSHandshakeTimeout:    dialTimeout,
 		ResponseHeaderTimeout:  callTimeout + api.MaxWait.Duration(),
@@ -74,6 +81,10 @@ func (l *Link) Use(certificate *tls.Certificate, pins ...seal.Pin) {
 		MaxResponseHeaderBytes: 64 << 10,
 		ForceAttemptHTTP2:      true,
 		HTTP2:                  &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second},
+	}
+	var way http.RoundTripper = transport
+	if l.cfg.Wrap != nil {
+		way = l.cfg.Wrap(transport)
 	}
 	header := http.Header{}
 	header.Set(api.HeaderProtocol, strconv.Itoa(api.Protocol))
@@ -83,13 +94,13 @@ func (l *Link) Use(certificate *tls.Certificate, pins ...seal.Pin) {
 		header.Set(api.HeaderAgentInstance, l.cfg.Instance)
 	}
 	l.mu.Lock()
-	old, unuse := l.transport, l.unuse
-	l.transport, l.client = transport, client.New(l.cfg.Server, transport, header)
+	unuse := l.unuse
+	l.retired, l.transport, l.conns = l.transport, transport, conns
+	l.client = client.New(l.cfg.Server, way, header)
 	l.used, l.unuse = context.WithCancel(context.Background())
 	l.mu.Unlock()
-	if old != nil {
+	if unuse != nil {
 		unuse()
-		old.CloseIdleConnections()
 	}
 }
 
@@ -98,7 +109,10 @@ func (l *Link) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.unuse()
-	l.transport.CloseIdleConnections()
+	l.conns.close()
+	if l.retired != nil {
+		l.retired.CloseIdleConnections()
+	}
 }
 
 // Call makes one call. wait is what it asks the server to wait. After a
@@ -107,8 +121,11 @@ func Call[Req, Res any](ctx context.Context, l *Link, e api.Endpoint[Req, Res], 
 	ctx, cancel := context.WithTimeout(ctx, callTimeout+wait)
 	defer cancel()
 	l.mu.Lock()
-	c, transport := l.client, l.transport
+	c, transport, retired := l.client, l.transport, l.retired
 	l.mu.Unlock()
+	if retired != nil {
+		retired.CloseIdleConnections() // what was busy when it was retired is not for ever
+	}
 	res, err := client.Call(ctx, c, e, req)
 	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
 		transport.CloseIdleConnections()
@@ -134,18 +151,19 @@ func (l *Link) Now() time.Time {
 	return l.cfg.Clock().Add(l.offset).Round(0)
 }
 
-// Pauses after failures.
-const (
-	fastest = 2 * time.Second
-	ceiling = 30 * time.Second
-)
+// Ceiling bounds the pauses after failures.
+const Ceiling = 30 * time.Second
 
-// Backoff is the pause after so many failures in a row: it doubles from two
-// seconds to thirty, with jitter over all of it, so that a fleet does not come
-// back as one.
+// fastest bounds the first of them.
+const fastest = 2 * time.Second
+
+// Backoff is the pause after so many failures in a row: at least one second,
+// and below a bound that doubles from two seconds to thirty, with jitter over
+// all of it, so that a fleet does not come back as one.
 func Backoff(failures int) time.Duration {
-	most := min(fastest<<min(failures-1, 8), ceiling)
-	return fastest/2 + rand.N(most)
+	const least = fastest / 2
+	most := min(fastest<<min(failures-1, 8), Ceiling)
+	return least + rand.N(most-least)
 }
 
 // Pause is what an error asks for. Only our own server can slow an agent down;
@@ -154,7 +172,7 @@ func Backoff(failures int) time.Duration {
 func Pause(err error, failures int) time.Duration {
 	var asked time.Duration
 	if problem, ok := errors.AsType[*api.Error](err); ok {
-		if problem.Code.Then() == api.ThenSlow {
+		if problem.Next() == api.ThenSlow {
 			return api.SlowPace
 		}
 		asked = problem.RetryAfter
@@ -173,16 +191,54 @@ func Pause(err error, failures int) time.Duration {
 // the certificate is changed: the old connection is to go.
 func (l *Link) Listen(ctx context.Context, on func(event string, data []byte)) (opened bool, err error) {
 	l.mu.Lock()
-	c, transport, used := l.client, l.transport, l.used
+	c, used := l.client, l.used
 	l.mu.Unlock()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(used, cancel)()
 	listener := Listener{
-		URL: c.Base + api.Stream.Path, Transport: headed{transport, c.Header},
+		URL: c.Base + api.Stream.Path, Transport: headed{c.HTTP.Transport, c.Header},
 		Open: openTimeout, Idle: api.Keepalive*2 + api.Keepalive/2,
 	}
-	return listener.Once(ctx, on)
+	if opened, err = listener.Once(ctx, on); used.Err() != nil {
+		err = ErrChanged
+	}
+	return opened, err
+}
+
+// fileIdle is the silence after which a download is dead.
+const fileIdle = time.Minute
+
+// Get asks for a document that is no JSON, and returns the answer that our
+// server gave, 200 or 206, with its body still to be read; the caller closes
+// that. The error is as of Call. A body that is silent for a minute breaks off.
+func (l *Link) Get(ctx context.Context, path string, header http.Header) (*http.Response, error) {
+	l.mu.Lock()
+	c := l.client
+	l.mu.Unlock()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, c.Base+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	r.Header = header.Clone()
+	r.Header.Set("Accept-Encoding", "identity") // a transport that inflates hides what was sent
+	w := &watch{RoundTripper: headed{c.HTTP.Transport, c.Header}, open: fileIdle, idle: fileIdle}
+	w.heard.Store(true) // every byte is one of the document
+	answer, err := (&http.Client{Transport: w, CheckRedirect: c.HTTP.CheckRedirect}).Do(r)
+	if err != nil {
+		return nil, err
+	}
+	if !isContent(answer) {
+		return nil, refused(answer)
+	}
+	return answer, nil
+}
+
+// isContent tells what our server sends from a page of somebody else.
+func isContent(answer *http.Response) bool {
+	kind, _, err := mime.ParseMediaType(answer.Header.Get("Content-Type"))
+	return err == nil && (answer.StatusCode == http.StatusOK || answer.StatusCode == http.StatusPartialContent) &&
+		kind == "application/octet-stream" && answer.Header.Get("Content-Encoding") == "" && answer.Header.Get(api.HeaderProtocolMax) != ""
 }
 
 // headed sets the headers that every request has.

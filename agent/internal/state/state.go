@@ -239,15 +239,18 @@ func (f *Folder) Revoked() (*Revoked, error) {
 	return r, nil
 }
 
-// Forget takes away what belonged to a node that was shut out, but for the
-// journal, whose epoch is the machine's.
+// Forget takes away what belonged to a node that was shut out, what was put
+// aside included, but for the journal, whose epoch is the machine's.
 func (f *Folder) Forget() error {
-	names, err := f.generations()
+	names, err := f.list(func(name string) bool {
+		original, _, _ := strings.Cut(name, ".corrupt-")
+		return generation(original) > 0
+	})
 	if err != nil {
 		return err
 	}
 	for _, name := range append(names, revokedFile, joiningFile) {
-		if err := os.Remove(f.Path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := os.RemoveAll(f.Path(name)); err != nil {
 			return fmt.Errorf("forget old identity: %w", err)
 		}
 	}

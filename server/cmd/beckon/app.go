@@ -18,7 +18,7 @@ func appCommand() *urfave.Command {
 		request:  func(_ *operator, at api.Cursor) api.ListAppsRequest { return api.ListAppsRequest{Cursor: at} },
 		head:     "APP | IMAGE | PLACE | REVISION | CHANGED",
 		row: func(op *operator, a api.App) []string {
-			return []string{a.Name, a.Spec.Image, place(a.Placement), number(a.Revision), op.ago(&a.UpdatedAt)}
+			return []string{a.Name, madeOf(a.Spec), place(a.Placement), number(a.Revision), op.ago(&a.UpdatedAt)}
 		},
 		none: "there are no apps; say what you want to run with: beckon app put NAME --image IMAGE --node NODE",
 	}
@@ -27,10 +27,13 @@ func appCommand() *urfave.Command {
 		Usage: "apps: what you want to run, and where",
 		Subcommands: []*urfave.Command{
 			putAppCommand(),
+			pushCommand(),
 			apps.command(),
 			{Name: "show", Usage: "show an app and where it runs", ArgsUsage: "APP", Action: verb(showApp)},
 			changeCommand("restart", "restart the instances of an app, stopped ones too", api.RestartApp),
 			changeCommand("stop", "stop the instances of an app, and keep them", api.StopApp),
+			rollbackCommand(),
+			historyCommand(),
 			changeCommand("remove", "remove an app from its nodes, and then itself", api.DeleteApp),
 		},
 	}
@@ -72,6 +75,11 @@ func specFields(s api.AppSpec) []field {
 	}
 	all := []field{
 		{"image", s.Image},
+	}
+	if s.Archive != nil {
+		all = []field{{"archive", named(s.Archive.FileID, size(s.Archive.SizeBytes))}}
+	}
+	all = append(all, []field{
 		{"command", strings.Join(s.Command, " ")},
 		{"port", number(s.Port)},
 		{"publish", s.Publish},
@@ -79,11 +87,19 @@ func specFields(s api.AppSpec) []field {
 		{"memory limit", limit(s.Resources.MemBytes)},
 		{"restart", string(restart)},
 		{"observe", cli.Plain(s.Observe().String())},
-	}
+	}...)
 	if len(s.Env) > 0 {
 		all = append(all, field{"env", pairs(s.Env, "\n")})
 	}
 	return all
+}
+
+// madeOf is the image or the archive of an app.
+func madeOf(s api.AppSpec) string {
+	if s.Archive != nil {
+		return s.Archive.FileID
+	}
+	return s.Image
 }
 
 // whereItRuns adds the deployments that stand, the newest first.

@@ -33,6 +33,14 @@ type rollout struct {
 }
 
 func deploy(ctx context.Context, op *operator) error {
+	return rollOut(ctx, op, func(w api.Write, app string) (document[rollout], error) {
+		e := api.Endpoint[api.ChangeAppRequest, rollout](api.DeployApp)
+		return call(ctx, op, e, api.ChangeAppRequest{Write: w, App: app})
+	})
+}
+
+// rollOut makes a new revision by begin, waits for it and says how it went.
+func rollOut(ctx context.Context, op *operator, begin func(w api.Write, app string) (document[rollout], error)) error {
 	app, err := op.subject()
 	if err != nil {
 		return err
@@ -41,8 +49,7 @@ func deploy(ctx context.Context, op *operator) error {
 	if err != nil {
 		return err
 	}
-	e := api.Endpoint[api.ChangeAppRequest, rollout](api.DeployApp)
-	res, err := call(ctx, op, e, api.ChangeAppRequest{Write: write(p.first()), App: app})
+	res, err := begin(write(p.first()), app)
 	see := "beckon deployment list --app " + app
 	if err != nil {
 		return cutOff(ctx, err, see)

@@ -78,7 +78,7 @@ func deploymentFields(op *operator, d api.Deployment) []field {
 	if i := d.Instance; i != nil {
 		all = append(all,
 			field{"instance", named(i.Name, i.ID)},
-			field{"runtime", i.Runtime},
+			field{"runtime", string(i.Runtime)},
 			field{"address", i.Publish},
 			field{"image id", i.Image},
 			field{"restarts", fmt.Sprint(i.Restarts)},

@@ -25,6 +25,7 @@ func program() *urfave.App {
 			tokenCommand(),
 			nodeCommand(),
 			appCommand(),
+			fileCommand(),
 			deployCommand(),
 			deploymentCommand(),
 			commandCommand(),

@@ -22,15 +22,22 @@ func putAppCommand() *urfave.Command {
 		Description: "Nothing runs by it; `beckon deploy APP` does that. --file takes the body of\n" +
 			"PUT /api/v1/apps/APP instead of the other options.",
 		ArgsUsage: "APP",
-		Flags:     append(wishFlags(), &urfave.StringFlag{Name: "file", Usage: "read the wish from `FILE` as JSON, or from stdin when it is -"}),
+		Flags:     append(append(sourceFlags(), wishFlags()...), &urfave.StringFlag{Name: "file", Usage: "read the wish from `FILE` as JSON, or from stdin when it is -"}),
 		Action:    verb(putApp),
 	}
 }
 
-// wishFlags are the members of the wish.
-func wishFlags() []urfave.Flag {
+// sourceFlags say what an app is made of.
+func sourceFlags() []urfave.Flag {
 	return []urfave.Flag{
 		&urfave.StringFlag{Name: "image", Usage: "run `IMAGE`, as registry/name:tag"},
+		&urfave.StringFlag{Name: "archive", Usage: "run --command among the files of the archive `FILE_ID`; `beckon app push` uploads one"},
+	}
+}
+
+// wishFlags are the other members of the wish.
+func wishFlags() []urfave.Flag {
+	return []urfave.Flag{
 		&urfave.StringFlag{Name: "command", Usage: "run `WORDS` in it, split at spaces, instead of its own command"},
 		&urfave.StringSliceFlag{Name: "arg", Usage: "like --command, one `WORD` that may hold spaces; repeatable"},
 		&urfave.StringSliceFlag{Name: "env", Usage: "set the variable `K=V`; repeatable; not for secrets, proxies can read it"},
@@ -61,7 +68,7 @@ func putApp(ctx context.Context, op *operator) error {
 	}
 	return op.print(res, func() error {
 		a := res.Value.App
-		if err := op.say("app %s is stored: %s on %s", a.Name, a.Spec.Image, place(a.Placement)); err != nil {
+		if err := op.say("app %s is stored: %s on %s", a.Name, madeOf(a.Spec), place(a.Placement)); err != nil {
 			return err
 		}
 		op.tell("run it with: beckon deploy %s", a.Name)
@@ -74,7 +81,7 @@ func (op *operator) wish() (api.PutAppRequest, error) {
 	if path == "" {
 		return op.wishOfFlags()
 	}
-	for _, f := range wishFlags() {
+	for _, f := range append(sourceFlags(), wishFlags()...) {
 		if name := f.Names()[0]; op.IsSet(name) {
 			return api.PutAppRequest{}, cli.Usagef("--file is the whole wish; --%s does not go with it", name)
 		}
@@ -99,31 +106,55 @@ func (op *operator) wishOfFile(path string) (wish api.PutAppRequest, err error) 
 }
 
 func (op *operator) wishOfFlags() (wish api.PutAppRequest, err error) {
-	if op.String("image") == "" {
-		return wish, cli.Usagef("app put: --image is missing (or --file)")
+	switch image, archive := op.String("image"), op.String("archive"); {
+	case image == "" && archive == "":
+		return wish, cli.Usagef("app put: --image is missing (or --archive, or --file)")
+	case image != "" && archive != "":
+		return wish, cli.Usagef("app put: --image and --archive do not go together")
+	case archive != "":
+		wish.Archive = &api.Archive{FileID: archive}
+	default:
+		wish.Image = image
 	}
-	wish.Image = op.String("image")
-	wish.Port = op.Int("port")
-	wish.Publish = op.String("publish")
-	wish.Restart = api.RestartPolicy(op.String("restart"))
-	wish.Node = op.String("node")
-	if wish.Command, err = op.words(); err != nil {
-		return wish, err
+	return wish, op.amend(&wish)
+}
+
+// amend sets what flags say, and leaves the rest of a wish as it is.
+func (op *operator) amend(wish *api.PutAppRequest) (err error) {
+	if op.IsSet("command") || op.IsSet("arg") {
+		if wish.Command, err = op.words(); err != nil {
+			return err
+		}
 	}
-	if wish.Env, err = op.keyValues("env"); err != nil {
-		return wish, err
+	if op.IsSet("env") {
+		if wish.Env, err = op.keyValues("env"); err != nil {
+			return err
+		}
 	}
-	if wish.Placement.Labels, err = op.keyValues("label"); err != nil {
-		return wish, err
+	if op.IsSet("node") || op.IsSet("label") {
+		wish.Placement = api.Placement{Node: op.String("node")}
+		if wish.Placement.Labels, err = op.keyValues("label"); err != nil {
+			return err
+		}
 	}
 	if (wish.Node == "") == (len(wish.Placement.Labels) == 0) {
-		return wish, cli.Usagef("app put: an app needs a place: either --node or --label")
+		return cli.Usagef("%s: an app needs a place: either --node or --label", op.Command.FullName())
 	}
-	if wish.ObserveS, err = op.seconds("observe"); err != nil {
-		return wish, err
+	if op.IsSet("port") {
+		wish.Port = op.Int("port")
 	}
-	wish.Resources, err = op.resources()
-	return wish, err
+	if op.IsSet("publish") {
+		wish.Publish = op.String("publish")
+	}
+	if op.IsSet("restart") {
+		wish.Restart = api.RestartPolicy(op.String("restart"))
+	}
+	if op.IsSet("observe") {
+		if wish.ObserveS, err = op.seconds("observe"); err != nil {
+			return err
+		}
+	}
+	return op.limits(&wish.Resources)
 }
 
 // words are the command. One string is split at spaces only, so what a shell
@@ -142,17 +173,18 @@ func (op *operator) words() ([]string, error) {
 	return strings.Fields(command), nil
 }
 
-func (op *operator) resources() (r api.Resources, err error) {
-	r.CPUCores = op.Float64("cpu")
-	if op.IsSet("cpu") && !(r.CPUCores > 0 && r.CPUCores <= 1024) {
-		return r, cli.Usagef("--cpu: %v is not a number of cores above 0", r.CPUCores)
+func (op *operator) limits(r *api.Resources) (err error) {
+	if op.IsSet("cpu") {
+		if r.CPUCores = op.Float64("cpu"); !(r.CPUCores > 0 && r.CPUCores <= 1024) {
+			return cli.Usagef("--cpu: %v is not a number of cores above 0", r.CPUCores)
+		}
 	}
 	if text := op.String("memory"); text != "" {
 		if r.MemBytes, err = parseSize(text); err != nil {
-			return r, cli.Usagef("--memory: %q is not a size, as 256m or 2g", text)
+			return cli.Usagef("--memory: %q is not a size, as 256m or 2g", text)
 		}
 	}
-	return r, nil
+	return nil
 }
 
 // parseSize reads a number of bytes with an optional binary unit: 256m, 1.5g,

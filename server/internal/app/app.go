@@ -53,20 +53,24 @@ func find(tx *store.Tx, ref string) (api.App, error) {
 
 // Put is api.PutApp. What was being removed is wanted again.
 func (s *Service) Put(ctx context.Context, req api.PutAppRequest) (res api.PutAppResponse, err error) {
-	spec, err := json.Marshal(req.AppSpec)
-	if err != nil {
-		return res, fmt.Errorf("encode spec: %w", err)
-	}
 	placement, err := json.Marshal(req.Placement)
 	if err != nil {
 		return res, fmt.Errorf("encode placement: %w", err)
 	}
 	err = s.Store.Update(ctx, func(tx *store.Tx) error {
+		spec, err := resolve(tx, req.AppSpec)
+		if err != nil {
+			return err
+		}
+		text, err := json.Marshal(spec)
+		if err != nil {
+			return fmt.Errorf("encode spec: %w", err)
+		}
 		id := tx.NewID("app")
-		_, err := tx.Exec(`
-			INSERT INTO apps (id, name, spec, placement, created_at, updated_at) VALUES ($1, $2, $3, $4, $5, $5)
-			ON CONFLICT (name) DO UPDATE SET spec = $3, placement = $4, updated_at = $5, removing = FALSE`,
-			id, req.App, string(spec), string(placement), tx.Now.UnixMilli())
+		_, err = tx.Exec(`
+			INSERT INTO apps (id, name, spec, placement, created_at, updated_at, file_id) VALUES ($1, $2, $3, $4, $5, $5, $6)
+			ON CONFLICT (name) DO UPDATE SET spec = $3, placement = $4, updated_at = $5, file_id = $6, removing = FALSE`,
+			id, req.App, string(text), string(placement), tx.Now.UnixMilli(), fileOf(spec))
 		if err != nil {
 			return fmt.Errorf("store app: %w", err)
 		}
@@ -103,38 +107,27 @@ func (s *Service) List(ctx context.Context, req api.ListAppsRequest) (page api.P
 
 // Restart is api.RestartApp.
 func (s *Service) Restart(ctx context.Context, req api.ChangeAppRequest) (api.AppCommands, error) {
-	return act(ctx, s, req, api.Restart, func(a api.App) api.RestartPayload {
+	return act(ctx, s, req, api.Restart, nil, func(a api.App) api.RestartPayload {
 		return api.RestartPayload{AppID: a.ID, App: a.Name}
 	})
 }
 
 // Stop is api.StopApp.
 func (s *Service) Stop(ctx context.Context, req api.ChangeAppRequest) (api.AppCommands, error) {
-	return act(ctx, s, req, api.Stop, func(a api.App) api.StopPayload {
+	return act(ctx, s, req, api.Stop, nil, func(a api.App) api.StopPayload {
 		return api.StopPayload{AppID: a.ID, App: a.Name}
 	})
 }
 
 // Delete is api.DeleteApp. An app that is nowhere goes at once.
-func (s *Service) Delete(ctx context.Context, req api.ChangeAppRequest) (res api.AppCommands, err error) {
-	err = s.Store.Update(ctx, func(tx *store.Tx) error {
-		a, err := find(tx, req.App)
-		if err != nil {
-			return err
-		}
+func (s *Service) Delete(ctx context.Context, req api.ChangeAppRequest) (api.AppCommands, error) {
+	mark := func(tx *store.Tx, a api.App) error {
 		if _, err := tx.Exec(`UPDATE apps SET removing = TRUE WHERE id = $1`, a.ID); err != nil {
 			return fmt.Errorf("mark app: %w", err)
 		}
 		return dropRemoved(tx, a.ID)
-	})
-	if err != nil {
-		return res, err
 	}
-	res, err = act(ctx, s, req, api.Remove, func(a api.App) api.RemovePayload {
+	return act(ctx, s, req, api.Remove, mark, func(a api.App) api.RemovePayload {
 		return api.RemovePayload{AppID: a.ID, App: a.Name}
 	})
-	if errors.Is(err, api.NotFound) { // it has just gone
-		return api.AppCommands{Items: []api.CommandStatus{}}, nil
-	}
-	return res, err
 }

@@ -15,7 +15,12 @@ import (
 
 // Deploy is api.DeployApp: one new revision, a deployment and a command for
 // each node, all of it or nothing.
-func (s *Service) Deploy(ctx context.Context, req api.ChangeAppRequest) (res api.DeployAppResponse, err error) {
+func (s *Service) Deploy(ctx context.Context, req api.ChangeAppRequest) (api.DeployAppResponse, error) {
+	return s.rollOut(ctx, req, find)
+}
+
+// rollOut deploys what find finds.
+func (s *Service) rollOut(ctx context.Context, req api.ChangeAppRequest, find func(*store.Tx, string) (api.App, error)) (res api.DeployAppResponse, err error) {
 	var ids, commands []string
 	err = s.Store.Update(ctx, func(tx *store.Tx) error {
 		ids, commands = nil, nil // it may run twice
@@ -49,7 +54,7 @@ func (s *Service) Deploy(ctx context.Context, req api.ChangeAppRequest) (res api
 	if _, err := s.Commands.Await(ctx, commands, req.Wait.Duration()); err != nil {
 		return res, err
 	}
-	res.Items, err = s.deployments(ctx, ids)
+	res.Items, err = s.deployments(context.WithoutCancel(ctx), ids) // as Await: the answer may be kept
 	return res, err
 }
 
@@ -88,9 +93,9 @@ func (s *Service) deployOn(tx *store.Tx, a api.App, n node.Row) (id, cmd string,
 		return "", "", fmt.Errorf("encode spec: %w", err)
 	}
 	_, err = tx.Exec(`
-		INSERT INTO deployments (id, app_id, app, node_id, revision, spec, state, command_id, created_at, updated_at)
-		VALUES ($1, $2, $3, $4, $5, $6, 'waiting', $7, $8, $8)`,
-		id, a.ID, a.Name, n.ID, a.Revision, string(spec), cmd, tx.Now.UnixMilli())
+		INSERT INTO deployments (id, app_id, app, node_id, revision, spec, state, command_id, created_at, updated_at, file_id)
+		VALUES ($1, $2, $3, $4, $5, $6, 'waiting', $7, $8, $8, $9)`,
+		id, a.ID, a.Name, n.ID, a.Revision, string(spec), cmd, tx.Now.UnixMilli(), fileOf(a.Spec))
 	if err != nil {
 		return "", "", fmt.Errorf("store deployment: %w", err)
 	}
@@ -99,14 +104,22 @@ func (s *Service) deployOn(tx *store.Tx, a api.App, n node.Row) (id, cmd string,
 	})
 }
 
-// act queues a command of kind k for every node on which the app may be.
-func act[P api.Payload, R any](ctx context.Context, s *Service, req api.ChangeAppRequest, k api.Kind[P, R], payload func(api.App) P) (res api.AppCommands, err error) {
+// act queues a command of kind k for every node on which the app may be, after
+// what is done first, in the same transaction; nil is nothing.
+func act[P api.Payload, R any](ctx context.Context, s *Service, req api.ChangeAppRequest, k api.Kind[P, R],
+	first func(*store.Tx, api.App) error, payload func(api.App) P,
+) (res api.AppCommands, err error) {
 	var commands []string
 	err = s.Store.Update(ctx, func(tx *store.Tx) error {
 		commands = nil // it may run twice
 		a, err := find(tx, req.App)
 		if err != nil {
 			return err
+		}
+		if first != nil {
+			if err := first(tx, a); err != nil {
+				return err
+			}
 		}
 		nodes, err := whereabouts(tx, a.ID)
 		if err != nil {

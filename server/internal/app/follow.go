@@ -36,8 +36,8 @@ func deployment(tx *store.Tx, id string) (api.Deployment, error) {
 // followDeploy says what the state of a deploy command means for its
 // deployment. A command sent by hand may name none.
 func (s *Service) followDeploy(tx *store.Tx, c command.Command, to api.State, result *api.Result) error {
-	payload, err := api.Deploy.Parse(json.RawMessage(c.Payload))
-	if err != nil {
+	var payload api.DeployPayload
+	if err := json.Unmarshal([]byte(c.Payload), &payload); err != nil {
 		return fmt.Errorf("read deploy: %w", err)
 	}
 	d, err := deployment(tx, payload.DeploymentID)
@@ -46,6 +46,9 @@ func (s *Service) followDeploy(tx *store.Tx, c command.Command, to api.State, re
 	}
 	if err != nil {
 		return err
+	}
+	if c.State.Ended() && d.State != api.DeploymentUnknown {
+		return nil // a late result of what has been settled otherwise
 	}
 	switch to {
 	case api.Acked:
@@ -80,20 +83,30 @@ func messageOf(r *api.Result, otherwise string) string {
 	return r.Error
 }
 
-// deployed makes d the one that runs, and the older ones on its node replaced.
+// deployed makes d the one that runs, and the older ones on its node replaced;
+// or d itself, when the result of a newer one was faster.
 func (s *Service) deployed(tx *store.Tx, d api.Deployment, r *api.Result) error {
 	var res api.DeployResult
 	if err := json.Unmarshal(r.Output, &res); err != nil || res.Instance.ID == "" {
 		return s.set(tx, d, api.DeploymentUnknown, "the node says it succeeded, but not what runs", nil)
 	}
-	err := s.each(tx, d.AppID, d.NodeID, func(old api.Deployment) error {
-		if old.ID == d.ID || old.Revision > d.Revision {
+	newer := int64(0)
+	err := s.each(tx, d.AppID, d.NodeID, func(other api.Deployment) error {
+		switch {
+		case other.ID == d.ID:
 			return nil
+		case other.Revision < d.Revision:
+			return s.set(tx, other, api.DeploymentReplaced, fmt.Sprintf("by revision %d", d.Revision), nil)
+		case other.State == api.DeploymentRunning || other.State == api.DeploymentStopped:
+			newer = other.Revision
 		}
-		return s.set(tx, old, api.DeploymentReplaced, fmt.Sprintf("by revision %d", d.Revision), nil)
+		return nil
 	})
 	if err != nil {
 		return err
+	}
+	if newer > 0 {
+		return s.set(tx, d, api.DeploymentReplaced, fmt.Sprintf("by revision %d", newer), nil)
 	}
 	return s.set(tx, d, api.DeploymentRunning, "", &res.Instance)
 }
@@ -118,7 +131,8 @@ func (s *Service) each(tx *store.Tx, app, nodeID string, do func(api.Deployment)
 	return nil
 }
 
-func (s *Service) followRestart(tx *store.Tx, _ command.Command, to api.State, result *api.Result) error {
+// followRestart believes a node of its own deployments only.
+func (s *Service) followRestart(tx *store.Tx, c command.Command, to api.State, result *api.Result) error {
 	if to != api.Succeeded {
 		return nil
 	}
@@ -129,6 +143,9 @@ func (s *Service) followRestart(tx *store.Tx, _ command.Command, to api.State, r
 	d, err := deployment(tx, res.DeploymentID)
 	if err != nil {
 		return ignoreMissing(err)
+	}
+	if d.NodeID != c.NodeID || d.AppID != c.AppID || !present(d) {
+		return nil
 	}
 	return s.set(tx, d, api.DeploymentRunning, "", &res.Instance)
 }
@@ -172,8 +189,8 @@ func (s *Service) set(tx *store.Tx, d api.Deployment, to api.DeploymentState, me
 		}
 		text = string(encoded)
 	}
-	_, err := tx.Exec(`UPDATE deployments SET state = $2, message = $3, instance = $4, updated_at = $5 WHERE id = $1`,
-		d.ID, to, message, text, tx.Now.UnixMilli())
+	_, err := tx.Exec(`UPDATE deployments SET state = $2, message = $3, instance = $4, updated_at = $5, ran = ran OR $6 WHERE id = $1`,
+		d.ID, to, message, text, tx.Now.UnixMilli(), to == api.DeploymentRunning)
 	if err != nil {
 		return fmt.Errorf("set deployment %s: %w", to, err)
 	}

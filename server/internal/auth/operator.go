@@ -63,8 +63,8 @@ func (o *Operators) Any(ctx context.Context) (any bool, err error) {
 
 // Check says which operator token a request carries, by its id.
 func (o *Operators) Check(r *http.Request) (id string, err error) {
-	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	if !ok {
+	scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !ok || !strings.EqualFold(scheme, "Bearer") { // RFC 9110 section 11.1
 		return "", api.Errorf(api.OperatorTokenMissing, "send an operator token as Authorization: Bearer bkn_op_…")
 	}
 	err = o.Store.View(r.Context(), func(tx *store.Tx) error {

@@ -86,15 +86,16 @@ func (s *Service) Statuses(tx *store.Tx, ids []string) ([]api.CommandStatus, err
 	return list, nil
 }
 
-// Await returns how the commands stand when all of them have ended, or after
-// the wait.
+// Await returns how the commands stand when all of them have ended, after the
+// wait, or when the caller has gone: what was asked is done all the same, and
+// the answer may be kept for a repeat.
 func (s *Service) Await(ctx context.Context, ids []string, wait time.Duration) (list []api.CommandStatus, err error) {
 	waiter := s.Hub.Wait(ids...)
 	defer waiter.Done()
 	end := time.NewTimer(wait)
 	defer end.Stop()
 	for {
-		err := s.Store.View(ctx, func(tx *store.Tx) error {
+		err := s.Store.View(context.WithoutCancel(ctx), func(tx *store.Tx) error {
 			list, err = s.Statuses(tx, ids)
 			return err
 		})
@@ -105,7 +106,7 @@ func (s *Service) Await(ctx context.Context, ids []string, wait time.Duration) (
 		case <-end.C:
 			return list, nil
 		case <-ctx.Done():
-			return list, nil // the caller has gone; what was asked is done all the same
+			return list, nil
 		case _, open := <-waiter.C():
 			if !open {
 				return list, nil // the server stops

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/beckon-fleet/beckon/api"
 )
@@ -28,7 +30,9 @@ func (s *Service) NDJSON(w http.ResponseWriter, r *http.Request, req api.ListEve
 // SSE writes events as a browser's EventSource reads them, and goes on until
 // the reader leaves. Last-Event-ID takes up where an earlier stream ended.
 func (s *Service) SSE(w http.ResponseWriter, r *http.Request, req api.ListEventsRequest) error {
-	if last := r.Header.Get("Last-Event-ID"); last != "" {
+	// One that is not ours, as of another server, begins now: it has no place in
+	// the order.
+	if last := r.Header.Get("Last-Event-ID"); strings.HasPrefix(last, "evt_") && utf8.ValidString(last) {
 		req.After = last
 	}
 	block := func(w io.Writer, e api.Event) error {

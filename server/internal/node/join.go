@@ -181,6 +181,9 @@ func (j *joining) describe() (name, labels string, err error) {
 		all = api.Labels{}
 	}
 	maps.Copy(all, said)
+	if err := all.Validate(); err != nil {
+		return "", "", err
+	}
 	merged, err := json.Marshal(all)
 	if err != nil {
 		return "", "", fmt.Errorf("encode labels: %w", err)

@@ -80,12 +80,13 @@ func (s *Service) CreateToken(ctx context.Context, req api.CreateJoinTokenReques
 func (s *Service) CreateTokenAgain(ctx context.Context, first api.CreatedJoinToken) (res api.CreatedJoinToken, err error) {
 	token, hash := auth.NewToken(auth.JoinPrefix)
 	err = s.Store.Update(ctx, func(tx *store.Tx) error {
-		won, err := tx.Changed(`UPDATE join_tokens SET hash = $2 WHERE id = $1 AND used_at = 0 AND revoked_at = 0`, first.ID, hash)
+		won, err := tx.Changed(`UPDATE join_tokens SET hash = $2 WHERE id = $1 AND used_at = 0 AND revoked_at = 0 AND expires_at > $3`,
+			first.ID, hash, tx.Now.UnixMilli())
 		if err != nil {
 			return fmt.Errorf("replace join token: %w", err)
 		}
 		if !won {
-			return api.Errorf(api.TokenUsed, "the token that this key made was used or revoked since; it is not shown again")
+			return api.Errorf(api.TokenUsed, "the token that this key made was used or revoked, or has expired; it is not shown again")
 		}
 		res = s.created(first.JoinToken, token)
 		return event.Record(tx, api.Event{Kind: "join_token_replaced", NodeID: first.NodeID, Subject: first.ID})

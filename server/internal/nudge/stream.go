@@ -79,7 +79,7 @@ func (s *Streams) Nudge(node string) {
 // node believes only the answer to its next call.
 func (s *Streams) Revoke(node string) {
 	if c := s.conn(node); c != nil {
-		c.cancel(farewell("revoked"))
+		c.cancel(farewell(api.StreamRevoked))
 	}
 }
 
@@ -118,7 +118,7 @@ func (s *Streams) add(node string, c *conn) bool {
 		return false
 	}
 	if old := s.conns[node]; old != nil {
-		old.cancel(farewell("replaced"))
+		old.cancel(farewell(api.StreamReplaced))
 	}
 	s.conns[node] = c
 	return true

@@ -16,8 +16,8 @@ import (
 
 // serveOnce is serve for a request that has a name.
 func (b *binding[Req, Res]) serveOnce(w http.ResponseWriter, q *http.Request, name string, req Req, body []byte) {
-	if len(name) > 255 {
-		Fail(w, q, api.Errorf(api.Invalid, "%s is longer than 255 bytes", api.HeaderIdempotencyKey))
+	if len(name) > 255 || !storable(name) {
+		Fail(w, q, api.Errorf(api.Invalid, "%s is longer than 255 bytes, or not UTF-8", api.HeaderIdempotencyKey))
 		return
 	}
 	hash := sha256.Sum256(append([]byte(q.Method+" "+q.URL.RequestURI()+"\n"), body...))
@@ -37,20 +37,29 @@ func (b *binding[Req, Res]) serveOnce(w http.ResponseWriter, q *http.Request, na
 
 // first does what is asked, and keeps the answer.
 func (b *binding[Req, Res]) first(ctx context.Context, w http.ResponseWriter, q *http.Request, named once.Request, req Req) {
+	var kept *once.Answer
+	ended := false
+	end := func() {
+		if ended {
+			return
+		}
+		ended = true
+		if err := b.router.keeper.End(ctx, named, kept); err != nil {
+			slog.ErrorContext(ctx, "answer not kept; a repeat will be told so", "key", named.Key, "err", err)
+		}
+	}
+	defer end() // a panic must not leave the key in use
 	res, err := b.do(ctx, req)
 	status := statusOf(cmp.Or(b.endpoint.Status, http.StatusOK), res)
-	var kept *once.Answer
 	if err == nil {
 		kept, err = keepable(status, res)
 	}
-	if endErr := b.router.keeper.End(ctx, named, kept); endErr != nil {
-		slog.ErrorContext(ctx, "answer not kept; a repeat will be told so", "key", named.Key, "err", endErr)
-	}
+	end() // before the answer: a caller who has it may repeat at once
 	if err != nil {
 		Fail(w, q, err)
 		return
 	}
-	answer(w, q, status, res)
+	Answer(w, q, status, res)
 }
 
 // keepable is the answer without its secret.

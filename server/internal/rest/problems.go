@@ -7,6 +7,16 @@ import (
 	"github.com/beckon-fleet/beckon/api"
 )
 
+// doing is what an agent does, in words.
+func doing(t api.Then) string {
+	return map[api.Then]string{
+		api.ThenRetry:  "retries with backoff",
+		api.ThenGiveUp: "gives up this request",
+		api.ThenSlow:   "slows down to once in five minutes",
+		api.ThenStop:   "stops and forgets what it holds",
+	}[t]
+}
+
 // Problems serves what the type of every problem refers to: what the code
 // means, and what to do (RFC 9457 section 3.1.1).
 func Problems(r *Router) {
@@ -17,6 +27,6 @@ func Problems(r *Router) {
 			return
 		}
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		fmt.Fprintf(w, "%s (%d %s)\n\n%s\nAn agent: %s.\n", code, code.Status(), http.StatusText(code.Status()), code.Meaning(), code.Then())
+		fmt.Fprintf(w, "%s (%d %s)\n\n%s\nAn agent: %s.\n", code, code.Status(), http.StatusText(code.Status()), code.Meaning(), doing(code.Then()))
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/beckon-fleet/beckon/api"
@@ -31,12 +32,8 @@ func read(w http.ResponseWriter, r *http.Request, req any, o readOptions) (body 
 			return nil, err
 		}
 	}
-	if o.strict {
-		for name := range r.URL.Query() {
-			if !slices.Contains(o.query, name) {
-				return nil, api.Errorf(api.Invalid, "this call has no query parameter %q", name)
-			}
-		}
+	if err := checkQuery(r, o.strict, o.query); err != nil {
+		return nil, err
 	}
 	if err := api.Decode(req, param(r)); err != nil {
 		return nil, err
@@ -45,6 +42,19 @@ func read(w http.ResponseWriter, r *http.Request, req any, o readOptions) (body 
 		return body, v.Validate()
 	}
 	return body, nil
+}
+
+// checkQuery refuses parameters that a call does not know, where it is strict.
+func checkQuery(r *http.Request, strict bool, known []string) error {
+	if !strict {
+		return nil
+	}
+	for name := range r.URL.Query() {
+		if !slices.Contains(known, name) {
+			return api.Errorf(api.Invalid, "this call has no query parameter %q", name)
+		}
+	}
+	return nil
 }
 
 // readBody reads the whole body, inflated: at most api.MaxBody as sent and as
@@ -57,7 +67,7 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	// Left behind, the deadline would end a long poll that only waits.
 	defer control.SetReadDeadline(time.Time{})
 	var body io.Reader = http.MaxBytesReader(w, r.Body, api.MaxBody)
-	switch r.Header.Get("Content-Encoding") {
+	switch strings.ToLower(r.Header.Get("Content-Encoding")) {
 	case "", "identity":
 	case "gzip":
 		inflated, err := gzip.NewReader(body)
@@ -79,10 +89,18 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return data, nil
 }
 
+// decode reads a request from JSON. Text that cannot be stored is refused where
+// a person has sent it, and mended where an agent has: a byte in a log must not
+// cost it the answer to a result.
 func decode(body []byte, req any, strict bool) error {
 	if len(bytes.TrimSpace(body)) == 0 {
 		return nil // an empty body is an empty request
 	}
+	mended := mend(body)
+	if strict && !bytes.Equal(mended, body) {
+		return api.Errorf(api.Invalid, `the body is not UTF-8, or a string in it holds a NUL (\u0000), which cannot be stored`)
+	}
+	body = mended
 	d := json.NewDecoder(bytes.NewReader(body))
 	if strict {
 		d.DisallowUnknownFields()

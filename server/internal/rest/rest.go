@@ -5,9 +5,11 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -45,10 +47,19 @@ func NewRouter(strict bool, middleware ...func(http.Handler) http.Handler) *Rout
 	r.NotFound(func(w http.ResponseWriter, r *http.Request) {
 		Fail(w, r, api.Errorf(api.NotFound, "there is nothing at %s", r.URL.Path))
 	})
-	r.MethodNotAllowed(func(w http.ResponseWriter, r *http.Request) {
-		Fail(w, r, api.Errorf(api.MethodNotAllowed, "%s takes no %s", r.URL.Path, r.Method))
+	r.MethodNotAllowed(func(w http.ResponseWriter, q *http.Request) {
+		w.Header().Set("Allow", allowed(r, cmp.Or(q.URL.RawPath, q.URL.Path)))
+		Fail(w, q, api.Errorf(api.MethodNotAllowed, "%s takes no %s", q.URL.Path, q.Method))
 	})
 	return &Router{Router: r, strict: strict}
+}
+
+// allowed lists the methods that a path takes.
+func allowed(r chi.Routes, path string) string {
+	methods := []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodDelete}
+	return strings.Join(slices.DeleteFunc(methods, func(method string) bool {
+		return !r.Match(chi.NewRouteContext(), method, path)
+	}), ", ")
 }
 
 // Group is the same router, with more middleware in front of what do binds.
@@ -123,44 +134,56 @@ func (b *binding[Req, Res]) serve(w http.ResponseWriter, q *http.Request) {
 		Fail(w, q, err)
 		return
 	}
-	answer(w, q, cmp.Or(b.endpoint.Status, http.StatusOK), res)
+	Answer(w, q, cmp.Or(b.endpoint.Status, http.StatusOK), res)
 }
 
 // Raw answers e with do, which writes its answer itself, or returns an error
 // before it has begun to.
 func Raw(r *Router, e api.Raw, do func(http.ResponseWriter, *http.Request) error) {
+	known := e.QueryParams()
 	r.MethodFunc(e.Method, e.Path, func(w http.ResponseWriter, q *http.Request) {
-		if err := do(w, q); err != nil {
+		err := checkQuery(q, r.strict, known)
+		if err == nil {
+			err = do(w, q)
+		}
+		if err != nil {
 			Fail(w, q, err)
 		}
 	})
 }
 
+// Params fills req, the Params of a Raw, from a request.
+func Params(q *http.Request, req any) error { return api.Decode(req, param(q)) }
+
 func param(r *http.Request) func(in, name string) (string, error) {
 	query := r.URL.Query()
-	return func(in, name string) (string, error) {
-		switch in {
-		case "path":
-			if r.URL.RawPath == "" {
-				return r.PathValue(name), nil
-			}
-			return url.PathUnescape(r.PathValue(name)) // chi has matched the raw path
-		case "query":
-			return query.Get(name), nil
+	return func(in, name string) (s string, err error) {
+		switch {
+		case in == "query":
+			s = query.Get(name)
+		case in == "header":
+			s = r.Header.Get(name)
+		case r.URL.RawPath == "":
+			s = r.PathValue(name)
+		default: // chi has matched the raw path
+			s, err = url.PathUnescape(r.PathValue(name))
 		}
-		return r.Header.Get(name), nil
+		if err == nil && !storable(s) {
+			err = errors.New("it is not UTF-8, or holds a NUL")
+		}
+		return s, err
 	}
 }
 
-// answer writes res. A document says its own ETag, which is all a long poll
+// Answer writes res. A document says its own ETag, which is all a long poll
 // needs; a command says its own status (202 while it runs, 200 after) and
 // where it can be looked at.
-func answer(w http.ResponseWriter, r *http.Request, status int, res any) {
+func Answer(w http.ResponseWriter, r *http.Request, status int, res any) {
 	status = statusOf(status, res)
 	describe(w, r, status, res)
 	if t, ok := res.(interface{ ETag() string }); ok {
 		w.Header().Set("ETag", t.ETag())
-		if r.Header.Get("If-None-Match") == t.ETag() {
+		if anyMatches(r.Header.Get("If-None-Match"), t.ETag()) {
 			status = http.StatusNotModified
 		}
 	}
