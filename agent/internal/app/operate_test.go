@@ -26,9 +26,9 @@ func (n *node) restart() (api.RestartResult, error) {
 	return n.Restart(n.ctx, api.RestartPayload{AppID: n.app, App: "web"})
 }
 
-func TestRestart(t *testing.T) {
-	b := newBench(t)
+func TestRestart(t *testing.T) { onBoth(t, testRestart) }
 
+func testRestart(t *testing.T, b bench) {
 	t.Run("makes a new start, which a probe finds", func(t *testing.T) {
 		n := b.node(t)
 		p := n.server("one")
@@ -58,7 +58,6 @@ func TestRestart(t *testing.T) {
 			p := n.server("one")
 			p.Restart = policy
 			i := n.deploy(p)
-			want := inspect(t, i.ID, "{{.HostConfig.RestartPolicy}}")
 			for range 2 { // a repeat does no harm
 				res, err := n.Stop(n.ctx, api.StopPayload{AppID: n.app, App: "web"})
 				if err != nil || !slices.Equal(res.DeploymentIDs, []string{p.DeploymentID}) {
@@ -72,8 +71,8 @@ func TestRestart(t *testing.T) {
 				t.Fatal(err)
 			}
 			n.answers(i.Publish, "one")
-			if got := inspect(t, i.ID, "{{.HostConfig.RestartPolicy}}"); got != want {
-				t.Errorf("the restart policy was %s and is %s", want, got)
+			if got := n.policy(p); got != string(policy) {
+				t.Errorf("the restart policy was %s and is %s", policy, got)
 			}
 			if state, words := n.sees(p); state != api.DeploymentRunning {
 				t.Errorf("a restarted instance is %s: %s", state, words)
@@ -88,7 +87,7 @@ func TestRestart(t *testing.T) {
 		_, err := n.restart()
 		hasWords(t, err, "web was restarted and failed: it exited with code 3", "hello")
 		n.only(p)
-		if got := inspect(t, containerName(p), "{{.HostConfig.RestartPolicy.Name}}"); got != "unless-stopped" {
+		if got := n.policy(p); got != "always" {
 			t.Errorf("its restart policy is %s", got)
 		}
 	})
@@ -103,8 +102,9 @@ func TestRestart(t *testing.T) {
 	})
 }
 
-func TestRemove(t *testing.T) {
-	b := newBench(t)
+func TestRemove(t *testing.T) { onBoth(t, testRemove) }
+
+func testRemove(t *testing.T, b bench) {
 	for name, steps := range map[string][]string{"one that ends": {"wait", "1h"}, "one that is deaf": {"deaf", "wait", "1h"}} {
 		t.Run(name, func(t *testing.T) {
 			n := b.node(t)
@@ -115,7 +115,7 @@ func TestRemove(t *testing.T) {
 			if err != nil || !slices.Equal(res.DeploymentIDs, []string{p.DeploymentID}) {
 				t.Errorf("removed %+v, %v", res, err)
 			}
-			if left := n.containers(); len(left) != 0 {
+			if left := n.made(); len(left) != 0 {
 				t.Errorf("%q are left", left)
 			}
 			if res, err := n.Remove(n.ctx, payload); err != nil || res.DeploymentIDs == nil || len(res.DeploymentIDs) != 0 {
@@ -128,18 +128,21 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-func TestObserve(t *testing.T) {
-	b := newBench(t)
+func TestObserve(t *testing.T) { onBoth(t, testObserve) }
 
+func testObserve(t *testing.T, b bench) {
 	t.Run("running", func(t *testing.T) {
 		n := b.node(t)
 		p := n.server("one")
 		i := n.deploy(p)
-		all, err := n.agent().Observe(n.ctx)
-		if err != nil || len(all) != 1 || all[0].State != api.DeploymentRunning || all[0].Message != "" || all[0].Instance.Publish != i.Publish {
-			t.Errorf("it sees %+v, %v", all, err)
+		all, silent := n.agent().Observe(n.ctx)
+		if len(silent) > 0 || len(all) != 1 || all[0].State != api.DeploymentRunning || all[0].Message != "" || all[0].Instance.Publish != i.Publish {
+			t.Errorf("it sees %+v, %v", all, silent)
 		}
-		dockertest.CLI(t, "stop", containerName(p))
+		if b.runtime != api.RuntimeDocker {
+			return
+		}
+		dockertest.CLI(t, "stop", instanceName(p))
 		if state, words := n.sees(p); state != api.DeploymentStopped {
 			t.Errorf("stopped by hand it is %s: %s", state, words)
 		}
@@ -170,7 +173,7 @@ func TestObserve(t *testing.T) {
 		p.ObserveS = 3
 		n.deploy(p)
 		n.until("it has been started again", func() bool {
-			return inspect(t, containerName(p), "{{.RestartCount}} {{.State.Status}}") == "1 running"
+			return n.runs(p) && n.restarts(p) == 1
 		})
 		if state, words := n.sees(p); state != api.DeploymentFailed || !strings.Contains(words, "exited with code 5") {
 			t.Errorf("just started again it is %s: %s", state, words)
@@ -189,7 +192,7 @@ func TestObserve(t *testing.T) {
 		p := n.next("wait", "2500ms", "say", "bye", "exit", "6")
 		p.Restart = api.RestartNever
 		n.deploy(p)
-		n.until("it has ended", func() bool { return inspect(t, containerName(p), "{{.State.Running}}") == "false" })
+		n.until("it has ended", func() bool { return !n.runs(p) })
 		state, words := n.sees(p)
 		if state != api.DeploymentFailed || !strings.Contains(words, "exited with code 6") || !strings.Contains(words, "bye") {
 			t.Errorf("it is %s: %s", state, words)
@@ -203,7 +206,7 @@ func TestWithoutEngine(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return app.New(app.Config{Node: "node_1", Docker: engine})
+		return app.New(app.Config{Node: "node_1", Docker: engine, Process: driver(t.TempDir())})
 	}
 	payload := api.DeployPayload{DeploymentID: "dep_1", AppID: "app_1", App: "web", Revision: 1, AppSpec: api.AppSpec{Image: "x"}}
 
@@ -212,10 +215,10 @@ func TestWithoutEngine(t *testing.T) {
 		s := service(t, socket)
 		_, err := s.Deploy(t.Context(), payload)
 		hasWords(t, err, "deploy revision 1 of web", "there is no Docker engine at unix://"+socket, "install Docker")
-		if _, err := s.Observe(t.Context()); err == nil {
-			t.Error("it observes without an engine")
+		if _, silent := s.Observe(t.Context()); silent[api.RuntimeDocker] == nil || len(silent) != 1 {
+			t.Errorf("without an engine silent are %v", silent)
 		}
-		if got := s.Runtimes(t.Context()); got == nil || len(got) != 0 {
+		if got := s.Runtimes(t.Context()); got["docker"] != "" || got["process"] == "" {
 			t.Errorf("the runtimes are %v", got)
 		}
 	})
@@ -229,7 +232,7 @@ func TestWithoutEngine(t *testing.T) {
 			"restart": func(ctx context.Context) error { _, err := s.Restart(ctx, api.RestartPayload{App: "web"}); return err },
 			"stop":    func(ctx context.Context) error { _, err := s.Stop(ctx, api.StopPayload{App: "web"}); return err },
 			"remove":  func(ctx context.Context) error { _, err := s.Remove(ctx, api.RemovePayload{App: "web"}); return err },
-			"observe": func(ctx context.Context) error { _, err := s.Observe(ctx); return err },
+			"observe": func(ctx context.Context) error { _, silent := s.Observe(ctx); return silent[api.RuntimeDocker] },
 		} {
 			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 			defer cancel()
@@ -264,7 +267,7 @@ func hang(t *testing.T, socket string) {
 }
 
 func TestRuntimes(t *testing.T) {
-	s := app.New(app.Config{Node: "node_1", Docker: dockertest.Engine(t)})
+	s := app.New(app.Config{Node: "node_1", Docker: dockertest.Engine(t), Process: driver(t.TempDir())})
 	want := dockertest.CLI(t, "version", "--format", "{{.Server.Version}}")
 	if got := s.Runtimes(t.Context())["docker"]; got == "" || !strings.HasPrefix(want, got) {
 		t.Errorf("the version is %q, the docker command says %q", got, want)

@@ -16,6 +16,7 @@ import (
 	"github.com/beckon-fleet/beckon/server/internal/app"
 	"github.com/beckon-fleet/beckon/server/internal/command"
 	"github.com/beckon-fleet/beckon/server/internal/event"
+	"github.com/beckon-fleet/beckon/server/internal/file"
 	"github.com/beckon-fleet/beckon/server/internal/node"
 	"github.com/beckon-fleet/beckon/server/internal/nudge"
 	"github.com/beckon-fleet/beckon/server/internal/pki"
@@ -53,6 +54,7 @@ type Fleet struct {
 	Commands  *command.Service
 	Apps      *app.Service
 	Events    *event.Service
+	Files     *file.Service
 }
 
 // Each runs do with a fleet on an empty database of each kind, beside other
@@ -90,17 +92,17 @@ func New(t *testing.T, url string) *Fleet {
 			t.Error(err)
 		}
 	})
-	return wire(clock, st, authority)
+	return wire(clock, st, authority, t.TempDir())
 }
 
 // Restarted is the fleet after a restart of its server: all that was only in
 // memory is gone.
-func (f *Fleet) Restarted() *Fleet { return wire(f.Clock, f.Store, f.Authority) }
+func (f *Fleet) Restarted() *Fleet { return wire(f.Clock, f.Store, f.Authority, f.Files.Dir) }
 
 // wire is what wire in package server does.
-func wire(clock *Clock, st *store.Store, authority *pki.Authority) *Fleet {
+func wire(clock *Clock, st *store.Store, authority *pki.Authority, files string) *Fleet {
 	log := slog.New(slog.DiscardHandler)
-	f := &Fleet{Clock: clock, Store: st, Authority: authority, Hub: nudge.NewHub(), Events: &event.Service{Store: st}}
+	f := &Fleet{Clock: clock, Store: st, Authority: authority, Hub: nudge.NewHub(), Events: &event.Service{Store: st, Log: log}}
 	f.Nodes = &node.Service{
 		Store: st, Hub: f.Hub, Authority: authority, Clock: clock.Now, Log: log,
 		Pace: api.HeartbeatPace, AgentURL: "https://server:8443",
@@ -108,6 +110,7 @@ func wire(clock *Clock, st *store.Store, authority *pki.Authority) *Fleet {
 	f.Commands = &command.Service{Store: st, Hub: f.Hub, Signer: authority.Signer(), Log: log, Waiting: f.Nodes.Waiting}
 	f.Apps = &app.Service{Store: st, Hub: f.Hub, Commands: f.Commands, Log: log}
 	f.Apps.Follow()
+	f.Files = &file.Service{Store: st, Dir: files, Log: log, Users: app.Users, Serves: app.Serves}
 	f.Nodes.Reset = f.Commands.Reset
 	f.Nodes.Wanted = command.Wanted
 	f.Nodes.Active = app.Active

@@ -9,18 +9,24 @@
 //	env         write the environment, a line a variable
 //	raw         write what a terminal would obey
 //	serve       answer requests on $PORT with $TEXT, until told to end
+//	beat D N    write "beat 1" to "beat N", a duration apart
+//	flood N     write N MiB of lines
+//	who         write the user, the groups and the folder
+//	child       start a process that ignores SIGTERM and its parent's end
 //	exit N      exit with code N
 //	first D N   in the first life only: exit with code N after a duration
 //	later N     in all lives but the first: exit with code N
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net"
 	"os"
+	"os/exec"
 	"os/signal"
 	"strconv"
 	"strings"
@@ -63,6 +69,14 @@ func step(name string, args []string) (used int, err error) {
 		return 0, err
 	case "serve":
 		return 0, serve()
+	case "beat":
+		return 2, beat(args[0], args[1])
+	case "flood":
+		return 1, flood(args[0])
+	case "who":
+		return 0, who()
+	case "child":
+		return 0, child()
 	case "exit":
 		return 1, exit(args[0])
 	case "first":
@@ -101,6 +115,40 @@ func wait(duration string) error {
 	return err
 }
 
+func beat(duration, times string) error {
+	n, err := strconv.Atoi(times)
+	for i := 1; i <= n && err == nil; i++ {
+		fmt.Println("beat", i)
+		err = wait(duration)
+	}
+	return err
+}
+
+func flood(size string) error {
+	n, err := strconv.Atoi(size)
+	out := bufio.NewWriter(os.Stdout)
+	for i := range n << 13 { // lines of 128 bytes
+		fmt.Fprintf(out, "%127d\n", i)
+	}
+	return errors.Join(err, out.Flush())
+}
+
+func who() error {
+	groups, err := os.Getgroups()
+	if err != nil {
+		return err
+	}
+	dir, err := os.Getwd()
+	fmt.Println("who", os.Geteuid(), os.Getegid(), groups, dir)
+	return err
+}
+
+func child() error {
+	cmd := exec.Command("/proc/self/exe", "deaf", "say", "child", "wait", "1h")
+	cmd.Stdout, cmd.SysProcAttr = os.Stdout, &syscall.SysProcAttr{Setsid: true}
+	return cmd.Start()
+}
+
 func first(duration, code string) error {
 	lived, err := livedBefore()
 	if err != nil || lived {
@@ -122,7 +170,7 @@ func later(code string) error {
 
 // livedBefore marks that the instance has lived.
 func livedBefore() (bool, error) {
-	err := os.Mkdir("/lived", 0o700)
+	err := os.Mkdir("lived", 0o700) // a container begins in /
 	if errors.Is(err, fs.ErrExist) {
 		return true, nil
 	}
