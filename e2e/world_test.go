@@ -16,6 +16,7 @@ import (
 	"github.com/beckon-fleet/beckon/agent"
 	"github.com/beckon-fleet/beckon/api"
 	"github.com/beckon-fleet/beckon/api/client"
+	"github.com/beckon-fleet/beckon/e2e/kit/contract"
 	"github.com/beckon-fleet/beckon/e2e/kit/memnet"
 	"github.com/beckon-fleet/beckon/server"
 )
@@ -28,6 +29,7 @@ type world struct {
 	protocol api.ProtocolRange
 	skew     time.Duration // of the server's clock
 	log      *slog.Logger
+	contract *contract.Contract // what all traffic is held to
 
 	mu        sync.Mutex
 	agents    *memnet.Net
@@ -38,7 +40,9 @@ type world struct {
 }
 
 func newWorld(t *testing.T) *world {
-	w := &world{t: t, data: filepath.Join(t.TempDir(), "server"), log: slog.New(slog.DiscardHandler)}
+	w := &world{
+		t: t, data: filepath.Join(t.TempDir(), "server"), log: slog.New(slog.DiscardHandler), contract: contract.New(t),
+	}
 	t.Cleanup(func() { w.down() })
 	return w
 }
@@ -99,7 +103,7 @@ func operate[Req, Res any](w *world, e api.Endpoint[Req, Res], req Req) (Res, er
 	tr := &http.Transport{DialContext: n.Dial}
 	defer tr.CloseIdleConnections()
 	header := http.Header{"Authorization": {"Bearer " + w.token}}
-	return client.Call(w.t.Context(), client.New("http://server", tr, header), e, req)
+	return client.Call(w.t.Context(), client.New("http://server", w.contract.Wrap(tr), header), e, req)
 }
 
 func must[Req, Res any](w *world, e api.Endpoint[Req, Res], req Req) Res {
@@ -138,7 +142,7 @@ func (w *world) join(name string, cfg agent.Config) (agent.Config, agent.Joined)
 	if cfg.State == "" {
 		cfg.State = filepath.Join(w.t.TempDir(), name)
 	}
-	cfg.Dial, cfg.Log = w.dialAgents, w.log
+	cfg.Dial, cfg.Wrap, cfg.Log = w.dialAgents, w.contract.Wrap, w.log
 	cfg.Docker = "unix://" + filepath.Join(w.t.TempDir(), "no-engine.sock")
 	joined, err := agent.Join(w.t.Context(), cfg, agent.JoinOptions{URL: token.URL, Token: token.Token, Pin: token.CASHA256})
 	if err != nil {
