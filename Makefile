@@ -7,7 +7,7 @@ version := $(shell git describe --tags --always --dirty 2>/dev/null)
 stamp   := -X github.com/beckon-fleet/beckon/internal/version.version=$(version)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test check e2e bench clean
+.PHONY: help demo build test check e2e generate bench clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z0-9]*\): ## /  make \1	/p' $(firstword $(MAKEFILE_LIST))
@@ -27,8 +27,11 @@ check: ## look for what tests do not see: format, vet, staticcheck, vulnerabilit
 e2e: ## run only the tests that use the built programs
 	@scripts/test.sh -count=1 ./e2e/...
 
-bench: ## run the benchmarks
-	@go test -run '^$$' -bench . -benchmem ./...
+generate: ## write the OpenAPI documents anew from package api
+	@go run ./schema/generate
+
+bench: ## measure the programs beside what is possible at all (three minutes)
+	@scripts/bench.sh
 
 clean: ## remove what build made
 	rm -rf bin

@@ -77,6 +77,14 @@ check "vet with faults" go vet -tags faults ./...
 check staticcheck "$tools/staticcheck" ./...
 check modules tidy
 check shellcheck scripts_clean
+for surface in agent operator; do
+	check "OpenAPI $surface" "$tools/oasdiff" validate "schema/openapi/$surface.yaml"
+done
+if release=$(git describe --tags --abbrev=0 --match 'v[0-9]*' 2>/dev/null); then
+	check "contract of $release" scripts/compatible.sh "$tools/oasdiff" "$release"
+else
+	say "there is no release tag yet, so the OpenAPI documents are compared with none"
+fi
 check govulncheck vulnerabilities
 for platform in linux/amd64 linux/arm64 linux/arm darwin/arm64; do
 	check "build $platform" builds_for "$platform"

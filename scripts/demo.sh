@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # The product on one machine: builds it, starts a server and an agent, joins the
-# agent as node web-1, deploys a small web program as a container, and says
-# where all of it is. It runs until Ctrl-C and leaves nothing behind.
+# agent as node web-1, deploys a small web program, and says where all of it is.
+# The program runs as a container, or without Docker as a process of the agent's.
+# It runs until Ctrl-C and leaves nothing behind.
 #
-#   DEMO_ONCE=1 scripts/demo.sh   ends when the app has answered: 0, or 1 when not
+#   DEMO_ONCE=1            ends when the app has answered: 0, or 1 when not
+#   DEMO_RUNTIME=process   does without Docker though there is one
 set -euo pipefail
 # shellcheck source=scripts/env.sh
 source "$(dirname "${BASH_SOURCE[0]}")/env.sh"
@@ -12,6 +14,7 @@ cd "$root"
 dir='' server='' agent='' node_id='' image='' # what cleanup has to undo
 node=web-1
 app=hello
+runtime=${DEMO_RUNTIME:-docker}
 
 # --- undoing ---------------------------------------------------------------
 
@@ -26,9 +29,15 @@ stop() {
 	done
 }
 
+# remove_app has the agent end what it runs, while both are there to do so.
+remove_app() {
+	[[ -n $node_id ]] || return 0
+	timeout 30 bin/beckon app remove "$app" --timeout 20s
+}
+
 # remove_containers removes what the agent of this demo made, and nothing else.
 remove_containers() {
-	[[ -n $node_id ]] || return 0
+	[[ -n $node_id && $runtime == docker ]] || return 0
 	timeout 30 docker ps -aq --filter "label=beckon.node=$node_id" | xargs -r timeout 60 docker rm -f -v
 }
 
@@ -47,6 +56,7 @@ cleanup() {
 	trap '' INT TERM HUP
 	set +e
 	if ((code == 1)) && [[ -n $dir ]]; then show_logs; fi
+	remove_app >/dev/null 2>&1
 	stop "$agent"
 	remove_containers >/dev/null 2>&1
 	stop "$server"
@@ -137,20 +147,26 @@ start_agent() {
 
 online() { bin/beckon node show "$node" -o json | jq -e '.presence == "online"'; }
 
-# make_image makes an image that holds one static program: it needs no builder
-# and no registry. The short name is for the examples of the README.
+# make_program makes what is to run: one static program.
+make_program() {
+	mkdir "$dir/program"
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o "$dir/program/demoweb" ./scripts/demoweb
+}
+
+# make_image makes an image that holds the program: it needs no builder and no
+# registry. The short name is for the examples of the README.
 make_image() {
-	mkdir "$dir/image"
-	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o "$dir/image/demoweb" ./scripts/demoweb
 	image=beckon-demo:${dir##*.}
-	tar -C "$dir/image" -c demoweb |
+	tar -C "$dir/program" -c demoweb |
 		docker import --change 'ENTRYPOINT ["/demoweb"]' --change 'EXPOSE 8080' --change 'USER 65534:65534' - "$image" >/dev/null
 	docker tag "$image" beckon-demo:latest
 }
 
 deploy() {
-	say "deploys the app $app"
-	bin/beckon app put "$app" --image "$image" --port 8080 --node "$node" --observe 2s \
+	local what=(app put "$app" --image "$image")
+	[[ $runtime == docker ]] || what=(app push "$app" "$dir/program" --command ./demoweb)
+	say "deploys the app $app, as a ${runtime/docker/container}"
+	bin/beckon "${what[@]}" --port 8080 --node "$node" --observe 2s \
 		--env "NODE=$node" --env "APP=$app" --env REVISION=1 >>"$dir/cli.log" 2>&1 || die "the server did not take the app"
 	bin/beckon deploy "$app" --timeout 2m >>"$dir/cli.log" 2>&1 || die "the app does not run"
 	local publish
@@ -188,14 +204,17 @@ summary() {
 
 main() {
 	"$root/scripts/setup.sh" demo
-	timeout 10 docker version >/dev/null 2>&1 ||
-		die "the demo deploys a container, and no Docker engine answers: start one, or set DOCKER_HOST, and try again"
+	if [[ $runtime == docker ]] && ! timeout 10 docker version >/dev/null 2>&1; then
+		say "no Docker engine answers, so the app runs as a process of the agent's"
+		runtime=process
+	fi
 	trap cleanup EXIT
 	trap interrupted INT TERM HUP
 	dir=$(mktemp -d "${TMPDIR:-/tmp}/beckon-demo.XXXXXX")
 	say "builds the programs"
 	make -s build
-	make_image
+	make_program
+	[[ $runtime != docker ]] || make_image
 	start_server
 	start_agent
 	deploy
