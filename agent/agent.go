@@ -44,7 +44,8 @@ type Agent struct {
 	vainAt     time.Time   // when a fetch last found nothing; of the commands loop alone
 	renewAgain time.Time   // from when a renewal that failed may be tried again; of the heartbeat loop alone, as the next
 	vainly     int         // renewals in a row that failed
-	offBeat    bool        // the next pause is any part of the pace
+	offBeat    bool        // the rhythm begins anew, at any part of the pace
+	beatAt     time.Time   // when the next heartbeat is due; of the heartbeat loop alone
 	silent     atomic.Bool // the last heartbeat had no answer
 	beatNow    signal      // a heartbeat is due at once
 	fetch      signal      // there may be commands
@@ -82,10 +83,14 @@ func New(cfg Config) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	if revoked, err := folder.Revoked(); err != nil || revoked != nil {
-		return nil, errors.Join(err, api.Errorf(api.NodeRevoked, "this node was revoked; join again with a new token"))
+	revoked, err := folder.Revoked()
+	if err != nil {
+		return nil, err
 	}
 	id, err := folder.Identity()
+	if revoked.Ends(id) {
+		return nil, api.Errorf(api.NodeRevoked, "this node was revoked; join again with a new token")
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +148,7 @@ func (a *Agent) open() (err error) {
 	})
 	a.dispatcher = dispatch.New(dispatch.Config{
 		Node: a.identity.NodeID, Keys: a.signingKeys, Tier: a.identity.Tier, Journal: a.journal, Clock: a.link.Now, Log: a.cfg.Log,
-		Ack: a.ack, Done: a.results.raise, Event: a.event, Backoff: link.Backoff,
+		Ack: a.ack, Done: a.results.raise, Event: a.event, Backoff: link.Pause,
 	})
 	a.handlers()
 	if missing := a.dispatcher.Missing(); len(missing) > 0 {

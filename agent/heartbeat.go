@@ -26,11 +26,23 @@ func (a *Agent) heartbeat(ctx context.Context) (pause time.Duration, err error) 
 	case err != nil:
 		a.offBeat = true
 		a.askWhatIsActive()
-	case a.offBeat && pause > 0:
-		a.offBeat = false
-		pause = rand.N(pause)
+	case pause > 0:
+		pause = a.rhythm(pause)
 	}
 	return pause, err
+}
+
+// rhythm is how long it is to the next beat. One that came in between, because
+// there was something to say, does not move it.
+func (a *Agent) rhythm(pace time.Duration) time.Duration {
+	now := time.Now()
+	switch {
+	case a.offBeat:
+		a.offBeat, a.beatAt = false, now.Add(rand.N(pace))
+	case !now.Before(a.beatAt), a.beatAt.Sub(now) > pace:
+		a.beatAt = now.Add(pace)
+	}
+	return a.beatAt.Sub(now)
 }
 
 // beat first renews the certificate when that is due by the wall clock: no timer

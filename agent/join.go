@@ -49,7 +49,7 @@ func Join(ctx context.Context, cfg Config, o JoinOptions) (joined Joined, err er
 		return joined, err
 	}
 	id, err := folder.Identity()
-	if id != nil && revoked == nil {
+	if id != nil && !revoked.Ends(id) {
 		return Joined{id.NodeID, id.Name, id.Server, true}, nil
 	}
 	if err != nil && !errors.Is(err, state.ErrDamaged) {

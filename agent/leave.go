@@ -17,7 +17,10 @@ func Leave(ctx context.Context, cfg Config, force bool) (node string, err error)
 	if cfg, err = cfg.withDefaults(); err != nil {
 		return "", err
 	}
-	folder := state.Look(cfg.State, cfg.Clock, cfg.Log)
+	folder, err := state.Open(cfg.State, cfg.Clock, cfg.Log)
+	if err != nil {
+		return "", err
+	}
 	id, err := folder.Identity()
 	if err != nil {
 		return "", err

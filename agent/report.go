@@ -14,7 +14,7 @@ import (
 
 const (
 	maxEvents   = 100 // events that wait to be reported; older ones give way
-	maxReported = 500 // deployments in one report
+	maxReported = 100 // deployments in one report: with the events it stays below api.MaxBody
 )
 
 // event keeps something noticed for the next report.
@@ -124,5 +124,6 @@ func (a *Agent) takeEvents() []api.EventReport {
 func (a *Agent) giveBack(events []api.EventReport) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.noticed.events = append(events, a.noticed.events...)
+	all := append(events, a.noticed.events...)
+	a.noticed.events = all[max(len(all)-maxEvents, 0):]
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/beckon-fleet/beckon/agent/internal/state"
@@ -56,7 +57,7 @@ func ReadStatus(cfg Config) (s Status, err error) {
 	switch {
 	case err != nil:
 		return s, err
-	case revoked != nil:
+	case revoked.Ends(id):
 		s = Status{Agent: "revoked"}
 	case !alive(s.PID):
 		s = Status{Agent: "stopped", LastAnswerAt: s.LastAnswerAt, LastFailure: s.LastFailure}
@@ -73,16 +74,8 @@ const tellEvery = time.Minute
 // tell writes the status file after a heartbeat was answered, or something
 // failed.
 func (a *Agent) tell(failure error) {
-	now := a.link.Now().UTC()
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	next := Status{PID: os.Getpid(), Rung: a.noticed.wake.Rung, LastAnswerAt: &now}
-	if failure != nil {
-		next.LastAnswerAt, next.LastFailure = a.status.LastAnswerAt, inWords(failure)
-	}
-	old := a.status
-	same := old.Rung == next.Rung && old.LastFailure == next.LastFailure
-	if same && (next.LastAnswerAt == old.LastAnswerAt || old.LastAnswerAt != nil && now.Sub(*old.LastAnswerAt).Abs() < tellEvery) {
+	next, changed := a.nextStatus(failure)
+	if !changed {
 		return
 	}
 	text, err := json.Marshal(next)
@@ -91,9 +84,25 @@ func (a *Agent) tell(failure error) {
 	}
 	if err != nil {
 		a.cfg.Log.Debug("status not written", "err", err)
-		return
+	}
+}
+
+// nextStatus says whether there is something to tell, and takes it for told.
+func (a *Agent) nextStatus(failure error) (next Status, changed bool) {
+	now := a.link.Now().UTC()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	next = Status{PID: os.Getpid(), Rung: a.noticed.wake.Rung, LastAnswerAt: &now}
+	if failure != nil {
+		next.LastAnswerAt, next.LastFailure = a.status.LastAnswerAt, inWords(failure)
+	}
+	old := a.status
+	same := old.Rung == next.Rung && old.LastFailure == next.LastFailure
+	if same && (next.LastAnswerAt == old.LastAnswerAt || old.LastAnswerAt != nil && now.Sub(*old.LastAnswerAt).Abs() < tellEvery) {
+		return next, false
 	}
 	a.status = next
+	return next, true
 }
 
 func inWords(err error) string {
@@ -104,8 +113,17 @@ func inWords(err error) string {
 }
 
 func replace(path string, text []byte) error {
-	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
+	temp, err := os.CreateTemp(filepath.Dir(path), ".tmp-status-") // several loops may tell at once
+	if err != nil {
 		return err
 	}
-	return os.Rename(path+".new", path)
+	_, err = temp.Write(text)
+	err = errors.Join(err, temp.Close())
+	if err == nil {
+		err = os.Rename(temp.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(temp.Name()))
+	}
+	return nil
 }

@@ -99,7 +99,9 @@ func (a *Agent) poll(ctx context.Context, reason string) error {
 	tag := ""
 	for ctx.Err() == nil && (a.cfg.NoStream || time.Now().Before(a.streamAt)) {
 		asked := time.Now()
-		req := api.CursorsRequest{WaitS: int(a.cfg.Pace.Poll.Seconds()), Have: tag}
+		// Polls that a server ended together must not end together for ever.
+		wait := a.cfg.Pace.Poll - rand.N(a.cfg.Pace.Poll/4)
+		req := api.CursorsRequest{WaitS: int(wait.Seconds()), Have: tag}
 		res, err := link.Call(ctx, a.link, api.GetCursors, req, a.cfg.Pace.Poll)
 		pause := 50 * time.Millisecond // what a forging proxy may cost
 		switch {
@@ -108,6 +110,9 @@ func (a *Agent) poll(ctx context.Context, reason string) error {
 				pause = time.Second
 			}
 		case err != nil:
+			if tag != "" {
+				rest(ctx, rand.N(comeBack)) // it worked: others may have lost it at the same moment
+			}
 			if soon := time.Now().Add(downAgain); a.streamAt.After(soon) {
 				a.streamAt = soon
 			}

@@ -10,8 +10,7 @@ import (
 // fields are unexported, so only this package makes one: the set is closed.
 type Kind[P Payload, R any] struct {
 	name       string
-	needs      Capability // "" is none
-	tier       Tier       // the least a node must allow
+	tier       Tier // the least a node must allow
 	deadline   time.Duration
 	afterCrash AfterCrash
 	lane       func(P) string // commands of one lane run in order, lanes side by side
@@ -20,9 +19,6 @@ type Kind[P Payload, R any] struct {
 
 // A Payload checks itself, on both sides: neither trusts the other.
 type Payload interface{ Validate() error }
-
-// A Capability is what a node says its agent can do.
-type Capability string
 
 // A Tier is how much a node lets the control plane do.
 type Tier int
@@ -49,7 +45,6 @@ const (
 // takes {kind, payload}, a table or a batch works with.
 type AnyKind interface {
 	Name() string
-	Needs() Capability
 	Tier() Tier
 	Deadline() time.Duration
 	AfterCrash() AfterCrash
@@ -79,9 +74,6 @@ func KindNamed(name string) (AnyKind, error) {
 
 // Name is how the kind is called on the wire.
 func (k Kind[P, R]) Name() string { return k.name }
-
-// Needs is the capability a node must have, "" for none.
-func (k Kind[P, R]) Needs() Capability { return k.needs }
 
 // Tier is the least a node must allow.
 func (k Kind[P, R]) Tier() Tier { return k.tier }
@@ -121,5 +113,6 @@ func (k Kind[P, R]) Parse(payload json.RawMessage) (p P, err error) {
 	if err := json.Unmarshal(payload, &p); err != nil {
 		return p, Errorf(Invalid, "the payload is not one of %s: %v", k.name, err)
 	}
-	return p, p.Validate()
+	err = p.Validate()
+	return p, err
 }

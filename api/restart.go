@@ -4,7 +4,7 @@ import "time"
 
 // Restart stops and starts the instance of an app, a stopped one included. It
 // is probed after a crash: an instance that started after the command was
-// acked is its effect.
+// begun is its effect.
 var Restart = Kind[RestartPayload, RestartResult]{
 	name:       "restart",
 	tier:       TierOperate,

@@ -76,12 +76,13 @@ var foreign = map[string][]string{
 	"golang.org/x/sys":                  {"agent/internal/probe", "agent/internal/process"},
 	"github.com/getkin/kin-openapi":     {"e2e/kit/contract"},
 	"github.com/rogpeppe/go-internal":   {"e2e"},
-	"pgregory.net/rapid":                {"*"}, // in tests
-	"go.uber.org/goleak":                {"*"}, // in tests
+	"github.com/tmaxmax/go-sse":         {"e2e"}, // an independent reader of our streams
+	"pgregory.net/rapid":                {"*"},   // in tests
+	"go.uber.org/goleak":                {"*"},   // in tests
 }
 
 // onlyInTests are modules that no program links.
-var onlyInTests = []string{"pgregory.net/rapid", "go.uber.org/goleak", "github.com/rogpeppe/go-internal", "github.com/getkin/kin-openapi"}
+var onlyInTests = []string{"pgregory.net/rapid", "go.uber.org/goleak", "github.com/rogpeppe/go-internal", "github.com/getkin/kin-openapi", "github.com/tmaxmax/go-sse"}
 
 func TestImports(t *testing.T) {
 	for _, p := range sources(t) {

@@ -224,13 +224,23 @@ func TestNothingUnfinished(t *testing.T) {
 	}
 }
 
+// inBubble reports whether a file's tests run in bubbles that servertest makes.
+func inBubble(file *ast.File) (bubble bool) {
+	ast.Inspect(file, func(n ast.Node) bool {
+		sel, ok := n.(*ast.SelectorExpr)
+		bubble = bubble || ok && sel.Sel.Name == "EachBubble"
+		return !bubble
+	})
+	return bubble
+}
+
 // A test that sleeps is slow or wrong. Under fake time sleeping is how time
 // passes, and what waits for another process has e2e/kit/wait.
 func TestNoSleepingTests(t *testing.T) {
 	for _, p := range sources(t) {
 		for _, s := range p.files {
 			known := s.imports()
-			if known["synctest"] != "" || !s.test && !machinery(p.path()) {
+			if known["synctest"] != "" || inBubble(s.file) || !s.test && !machinery(p.path()) {
 				continue
 			}
 			ast.Inspect(s.file, func(n ast.Node) bool {

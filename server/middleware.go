@@ -26,6 +26,13 @@ func (s *Server) frame(next http.Handler) http.Handler {
 		h.Set(api.HeaderProtocolMin, lowest)
 		h.Set(api.HeaderProtocolMax, highest)
 		h.Set(api.HeaderRequestID, newUUID())
+		if r.ContentLength != 0 {
+			// Also of a body that nobody reads: net/http reads it to its end before
+			// it sends an answer.
+			if err := http.NewResponseController(w).SetReadDeadline(time.Now().Add(rest.ReadTimeout)); err != nil {
+				s.cfg.Log.Debug("read deadline not set", "err", err)
+			}
+		}
 		defer func() {
 			p := recover()
 			if p == nil {

@@ -96,13 +96,9 @@ func (s *Server) healthz(context.Context, api.HealthRequest) (api.HealthResponse
 }
 
 // readyz proves that the database takes writes.
-func (s *Server) readyz(ctx context.Context, _ api.HealthRequest) (api.HealthResponse, error) {
-	err := s.store.Update(ctx, func(tx *store.Tx) error {
-		_, err := tx.Exec(`UPDATE migrations SET name = name`)
-		return err
-	})
-	if err != nil {
-		return api.HealthResponse{}, err
+func (s *Server) readyz(ctx context.Context, _ api.HealthRequest) (res api.HealthResponse, err error) {
+	if err := s.ready.ask(ctx, s.store); err != nil {
+		return res, err
 	}
 	return api.HealthResponse{Status: "ok"}, nil
 }

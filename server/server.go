@@ -42,6 +42,7 @@ type Server struct {
 	once      *once.Keeper
 	started   time.Time
 	stopping  chan struct{}
+	ready     readiness
 }
 
 // New opens the data folder, and makes at the first start what is missing in
@@ -99,13 +100,14 @@ func (s *Server) wire() {
 		Store: s.store, Hub: s.hub, Authority: s.authority, Clock: s.cfg.Clock, Log: s.cfg.Log,
 		Pace: s.cfg.Pace.Heartbeat, AgentURL: s.cfg.AgentURL,
 	}
-	s.commands = &command.Service{Store: s.store, Hub: s.hub, Signer: s.authority.Signer(), Log: s.cfg.Log, Waiting: s.nodes.Waiting}
-	s.apps = &app.Service{Store: s.store, Hub: s.hub, Commands: s.commands, Log: s.cfg.Log}
+	s.commands = &command.Service{Store: s.store, Hub: s.hub, Signer: s.authority.Signer(), Waiting: s.nodes.Waiting}
+	s.apps = &app.Service{Store: s.store, Commands: s.commands}
 	s.apps.Follow()
 	s.files = &file.Service{Store: s.store, Dir: filepath.Join(s.cfg.Data, "files"), Log: s.cfg.Log, Users: app.Users, Serves: app.Serves}
 	s.nodes.Reset = s.commands.Reset
 	s.nodes.Wanted = command.Wanted
 	s.nodes.Active = app.Active
+	s.nodes.Running = app.Running
 	s.nodes.Left = func(tx *store.Tx, node, reason string) error {
 		return errors.Join(s.commands.Left(tx, node, reason), s.apps.Left(tx, node, reason))
 	}

@@ -251,7 +251,7 @@ func TestExitCodes(t *testing.T) {
 
 func TestJSONErrorsAreTheServersOwn(t *testing.T) {
 	_, _, note := failing(api.Errorf(api.NotFound, "there is no node <x>"), "-o=json")
-	want := `{"type":"/problems/not_found","title":"Not Found","status":404,"detail":"there is no node <x>","code":"not_found"}` + "\n"
+	want := `{"type":"/problems/not_found","title":"Not Found","status":404,"detail":"there is no node <x>","code":"not_found","then":"give_up"}` + "\n"
 	if note != want {
 		t.Errorf("got %s, want %s", note, want)
 	}

@@ -49,8 +49,8 @@ func parse(app *cli.App, words []string) (*line, error) {
 	return l, nil
 }
 
-// share gives a flag that several commands of the path have, as "serve --data"
-// and "serve token --data", to all of them: whoever gave it once gave it.
+// share gives a flag that several commands of the path have, as "server --data"
+// and "server token --data", to all of them: whoever gave it once gave it.
 func (l *line) share() {
 	for from := 1; from < len(l.flags); from++ {
 		for to := 1; to < len(l.flags); to++ {

@@ -15,7 +15,7 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// Run runs one command line and returns its exit code (see exitCodes).
+// Run runs one command line and returns its exit code (see exitRows).
 //
 // How many arguments a command takes is read from its ArgsUsage: "NODE" is one,
 // "[NODE]" at most one, "WORD..." one or more; without it there are none. Flags

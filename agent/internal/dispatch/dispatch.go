@@ -38,7 +38,7 @@ type Config struct {
 	Ack     func(ctx context.Context, id string) error
 	Done    func() // a result is in the journal
 	Event   func(kind, message string)
-	Backoff func(failures int) time.Duration // between tries to ask for a permit
+	Backoff func(err error, failures int) time.Duration // after a failure, before the next try
 }
 
 // Dispatcher runs commands.

@@ -80,7 +80,7 @@ func (r *rig) start() {
 		Node: "node_1", Keys: r.keys, Tier: r.tier, Journal: r.journal, Clock: time.Now, Log: slog.New(slog.DiscardHandler),
 		Ack: r.ack, Done: func() { r.note(func() { r.done++ }) },
 		Event:   func(kind, message string) { r.note(func() { r.events = append(r.events, kind+": "+message) }) },
-		Backoff: func(failures int) time.Duration { return time.Duration(failures) * time.Second },
+		Backoff: func(_ error, failures int) time.Duration { return time.Duration(failures) * time.Second },
 	})
 	r.handlers()
 	if err := r.Resume(r.ctx); err != nil {

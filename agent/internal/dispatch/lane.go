@@ -102,7 +102,7 @@ func (d *Dispatcher) carryOn(ctx context.Context, j job) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(d.Backoff(failures)):
+		case <-time.After(d.Backoff(err, failures)):
 		}
 	}
 }
@@ -170,7 +170,7 @@ func (d *Dispatcher) permit(ctx context.Context, j job, e *journal.Entry) (bool,
 		select {
 		case <-ctx.Done():
 			return false, ctx.Err()
-		case <-time.After(d.Backoff(failures)):
+		case <-time.After(d.Backoff(err, failures)):
 		}
 	}
 }

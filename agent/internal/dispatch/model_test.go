@@ -109,7 +109,7 @@ func (w *world) born(n int) (*life, error) {
 	l.Dispatcher = dispatch.New(dispatch.Config{
 		Node: "node_1", Keys: w.keys, Journal: j, Clock: time.Now, Log: slog.New(slog.DiscardHandler),
 		Ack: l.ack, Done: func() { l.point() }, Event: func(string, string) {},
-		Backoff: func(int) time.Duration { return time.Second },
+		Backoff: func(error, int) time.Duration { return time.Second },
 	})
 	dispatch.On(l.Dispatcher, api.Deploy, func(ctx context.Context, p api.DeployPayload) (res api.DeployResult, err error) {
 		return res, l.work(ctx, p.App)

@@ -220,6 +220,12 @@ type Revoked struct {
 	At     time.Time `json:"at"`
 }
 
+// Ends reports whether the mark is of this identity. A process that was shut
+// out may leave its mark after another join of the machine: that one is good.
+func (r *Revoked) Ends(id *Identity) bool {
+	return r != nil && (id == nil || r.NodeID == "" || r.NodeID == id.NodeID)
+}
+
 // Revoke keeps that the node was shut out, so that a restart does not ask
 // again; and its name, for a later join of this machine.
 func (f *Folder) Revoke(node string) error {

@@ -319,3 +319,23 @@ func TestKeyIsAsOpenSSLReadsIt(t *testing.T) {
 		}
 	}
 }
+
+// A process that was shut out may leave its mark after the machine has joined
+// anew: that identity is good.
+func TestMarkEndsItsOwnIdentityOnly(t *testing.T) {
+	for _, c := range []struct {
+		mark *state.Revoked
+		id   *state.Identity
+		want bool
+	}{
+		{nil, &state.Identity{NodeID: "node_1"}, false},
+		{&state.Revoked{NodeID: "node_1"}, &state.Identity{NodeID: "node_1"}, true},
+		{&state.Revoked{NodeID: "node_1"}, &state.Identity{NodeID: "node_2"}, false},
+		{&state.Revoked{NodeID: "node_1"}, nil, true},
+		{&state.Revoked{}, &state.Identity{NodeID: "node_2"}, true}, // a damaged mark still is one
+	} {
+		if got := c.mark.Ends(c.id); got != c.want {
+			t.Errorf("%+v of %+v: %v", c.mark, c.id, got)
+		}
+	}
+}

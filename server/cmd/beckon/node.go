@@ -13,7 +13,7 @@ import (
 func nodeCommand() *urfave.Command {
 	nodes := list[api.ListNodesRequest, api.Node]{
 		usage:    "list the nodes by name",
-		flags:    []urfave.Flag{&urfave.StringFlag{Name: "status", Usage: "only those that are `STATUS`: pending, active or revoked"}},
+		flags:    []urfave.Flag{&urfave.StringFlag{Name: "status", Usage: "only those that are `STATUS`: pending, active, left or revoked"}},
 		endpoint: api.ListNodes,
 		request: func(op *operator, at api.Cursor) api.ListNodesRequest {
 			return api.ListNodesRequest{Cursor: at, Status: api.NodeStatus(op.String("status"))}

@@ -85,7 +85,7 @@ func revokeToken(ctx context.Context, op *operator) error {
 	if err != nil {
 		return err
 	}
-	res, err := call(ctx, op, api.RevokeJoinToken, api.RevokeJoinTokenRequest{ID: id})
+	res, err := call(ctx, op, api.RevokeJoinToken, api.RevokeJoinTokenRequest{Write: write(0), ID: id})
 	if err != nil {
 		return err
 	}

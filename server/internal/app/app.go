@@ -7,21 +7,17 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 
 	"github.com/beckon-fleet/beckon/api"
 	"github.com/beckon-fleet/beckon/server/internal/command"
 	"github.com/beckon-fleet/beckon/server/internal/event"
-	"github.com/beckon-fleet/beckon/server/internal/nudge"
 	"github.com/beckon-fleet/beckon/server/internal/store"
 )
 
 // Service is the apps.
 type Service struct {
 	Store    *store.Store
-	Hub      *nudge.Hub
 	Commands *command.Service
-	Log      *slog.Logger
 }
 
 const selectApps = `SELECT id, name, spec, placement, revision, created_at, updated_at FROM apps `
@@ -36,7 +32,8 @@ func scanApp(row store.Scanner) (a api.App, err error) {
 	if err := json.Unmarshal([]byte(spec), &a.Spec); err != nil {
 		return a, fmt.Errorf("read spec: %w", err)
 	}
-	return a, json.Unmarshal([]byte(placement), &a.Placement)
+	err = json.Unmarshal([]byte(placement), &a.Placement)
+	return a, err
 }
 
 // find resolves an id or a name.

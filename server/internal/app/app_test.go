@@ -163,8 +163,8 @@ func TestPutWhileRemoving(t *testing.T) {
 	})
 }
 
-// A removal that never ran leaves the app, and can be asked for again. So does
-// one of a node that is shut out before.
+// A removal that never ran leaves the app while its instance may be there, and
+// can be asked for again. When the node is shut out, nothing is in its way.
 func TestRemovalThatExpired(t *testing.T) {
 	servertest.Each(t, func(t *testing.T, f *servertest.Fleet) {
 		a := world(t, f)
@@ -185,9 +185,6 @@ func TestRemovalThatExpired(t *testing.T) {
 			t.Fatal(err)
 		}
 		is(t, f, d.ID, api.DeploymentUnknown, "node_revoked")
-		if res, err := f.Apps.Delete(t.Context(), api.ChangeAppRequest{App: "web"}); err != nil || len(res.Items) != 0 {
-			t.Errorf("after its node was shut out: %+v, %v", res, err)
-		}
 		_, err := f.Apps.Get(t.Context(), api.AppRequest{App: "web"})
 		wantCode(t, "the app", err, api.NotFound)
 	})
@@ -309,5 +306,24 @@ func TestListsOfAppsAndDeployments(t *testing.T) {
 		if err != nil || len(counts) != 1 || counts[api.DeploymentWaiting] != 3 {
 			t.Errorf("counts %v, %v", counts, err)
 		}
+	})
+}
+
+// An app that was to go goes with the last thing that was in its way, though
+// neither its deploy nor its removal ever reached the node.
+func TestRemovalOfWhatNeverRan(t *testing.T) {
+	servertest.Each(t, func(t *testing.T, f *servertest.Fleet) {
+		world(t, f)
+		d := deploy(t, f)
+		if _, err := f.Apps.Delete(t.Context(), api.ChangeAppRequest{App: "web"}); err != nil {
+			t.Fatal(err)
+		}
+		f.Clock.Move(api.CommandLife)
+		if err := f.Commands.Expire(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		is(t, f, d.ID, api.DeploymentFailed, "nothing was changed")
+		_, err := f.Apps.Get(t.Context(), api.AppRequest{App: "web"})
+		wantCode(t, "the app", err, api.NotFound)
 	})
 }

@@ -151,7 +151,7 @@ func act[P api.Payload, R any](ctx context.Context, s *Service, req api.ChangeAp
 func whereabouts(tx *store.Tx, app string) ([]string, error) {
 	rows, err := tx.Query(`
 		SELECT DISTINCT d.node_id FROM deployments d JOIN nodes n ON n.id = d.node_id
-		WHERE d.app_id = $1 AND n.status = 'active' AND (d.state IN ('waiting', 'starting') OR `+isPresent+`)
+		WHERE d.app_id = $1 AND n.status = 'active' AND `+mayRun+`
 		ORDER BY d.node_id`, app)
 	if err != nil {
 		return nil, fmt.Errorf("look for the app: %w", err)
@@ -176,7 +176,8 @@ func scanDeployment(row store.Scanner) (d api.Deployment, err error) {
 			return d, fmt.Errorf("read instance: %w", err)
 		}
 	}
-	return d, json.Unmarshal([]byte(spec), &d.Spec)
+	err = json.Unmarshal([]byte(spec), &d.Spec)
+	return d, err
 }
 
 // GetDeployment is api.GetDeployment.

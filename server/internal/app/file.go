@@ -34,9 +34,6 @@ func fileOf(s api.AppSpec) string {
 	return s.Archive.FileID
 }
 
-// mayRun is a deployment that is under way or may have an instance.
-const mayRun = `(d.state IN ('waiting', 'starting') OR ` + isPresent + `)`
-
 // Users names the apps that need a file: what they are now, what may run
 // somewhere, and what a rollback may want back.
 func Users(tx *store.Tx, id string) ([]string, error) {

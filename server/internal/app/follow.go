@@ -155,6 +155,9 @@ func (s *Service) followStop(tx *store.Tx, c command.Command, to api.State, _ *a
 		return nil
 	}
 	return s.each(tx, c.AppID, c.NodeID, func(d api.Deployment) error {
+		if wantedAfter(d, c) {
+			return nil
+		}
 		return s.set(tx, d, api.DeploymentStopped, "stopped by an operator", d.Instance)
 	})
 }
@@ -163,13 +166,18 @@ func (s *Service) followRemove(tx *store.Tx, c command.Command, to api.State, _ 
 	if to != api.Succeeded {
 		return nil
 	}
-	err := s.each(tx, c.AppID, c.NodeID, func(d api.Deployment) error {
+	return s.each(tx, c.AppID, c.NodeID, func(d api.Deployment) error {
+		if wantedAfter(d, c) {
+			return nil
+		}
 		return s.set(tx, d, api.DeploymentRemoved, "", nil)
 	})
-	if err != nil {
-		return err
-	}
-	return dropRemoved(tx, c.AppID)
+}
+
+// wantedAfter reports whether d was asked for after c: a result that comes late
+// says nothing of it.
+func wantedAfter(d api.Deployment, c command.Command) bool {
+	return d.CreatedAt.UnixMilli() > c.CreatedAt
 }
 
 func ignoreMissing(err error) error {
@@ -197,7 +205,11 @@ func (s *Service) set(tx *store.Tx, d api.Deployment, to api.DeploymentState, me
 	if d.State == to {
 		return nil
 	}
-	return event.Record(tx, api.Event{Kind: "deployment_" + string(to), NodeID: d.NodeID, AppID: d.AppID, Subject: d.ID, Message: message})
+	err = event.Record(tx, api.Event{Kind: "deployment_" + string(to), NodeID: d.NodeID, AppID: d.AppID, Subject: d.ID, Message: message})
+	if err != nil || !to.Settled() {
+		return err
+	}
+	return dropRemoved(tx, d.AppID) // it may have been the last thing in the way
 }
 
 // dropRemoved deletes an app that is to go once it is nowhere any more. Its
@@ -206,7 +218,7 @@ func dropRemoved(tx *store.Tx, id string) error {
 	gone, err := tx.Changed(`
 		DELETE FROM apps WHERE id = $1 AND removing AND NOT EXISTS (
 			SELECT 1 FROM deployments d JOIN nodes n ON n.id = d.node_id
-			WHERE d.app_id = $1 AND n.status = 'active' AND (d.state IN ('waiting', 'starting') OR `+isPresent+`))`, id)
+			WHERE d.app_id = $1 AND n.status = 'active' AND `+mayRun+`)`, id)
 	if err != nil {
 		return fmt.Errorf("drop app: %w", err)
 	}
@@ -256,6 +268,9 @@ func (s *Service) correct(tx *store.Tx, d api.Deployment, r api.DeploymentReport
 	return s.set(tx, d, r.State, r.Message, instance)
 }
 
+// mayRun is a deployment that is under way or may have an instance.
+const mayRun = `(d.state IN ('waiting', 'starting') OR ` + isPresent + `)`
+
 // isPresent is present in SQL.
 const isPresent = `(d.state IN ('running', 'stopped', 'unknown') OR d.state = 'failed' AND d.instance <> '')`
 
@@ -275,6 +290,16 @@ func Active(tx *store.Tx, nodeID string) ([]string, error) {
 	rows, err := tx.Query(`SELECT d.id FROM deployments d WHERE d.node_id = $1 AND `+isPresent+` ORDER BY d.id`, nodeID)
 	if err != nil {
 		return nil, fmt.Errorf("list active deployments: %w", err)
+	}
+	return store.Collect(rows, store.ScanText)
+}
+
+// Running lists the ids of a node's deployments that have an instance or are
+// under way.
+func Running(tx *store.Tx, nodeID string) ([]string, error) {
+	rows, err := tx.Query(`SELECT d.id FROM deployments d WHERE d.node_id = $1 AND `+mayRun+` ORDER BY d.id`, nodeID)
+	if err != nil {
+		return nil, fmt.Errorf("list running deployments: %w", err)
 	}
 	return store.Collect(rows, store.ScanText)
 }

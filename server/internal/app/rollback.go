@@ -20,7 +20,8 @@ func (s *Service) Rollback(ctx context.Context, req api.RollbackAppRequest) (api
 		if err != nil {
 			return a, err
 		}
-		return a, goBack(tx, &a, req.Revision)
+		err = goBack(tx, &a, req.Revision)
+		return a, err
 	}
 	return s.rollOut(ctx, api.ChangeAppRequest{Write: req.Write, App: req.App}, back)
 }

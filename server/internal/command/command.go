@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/beckon-fleet/beckon/api"
@@ -21,7 +20,6 @@ type Service struct {
 	Store  *store.Store
 	Hub    *nudge.Hub
 	Signer seal.Signer
-	Log    *slog.Logger
 	// Waiting says for a person whom a command for a node waits on.
 	Waiting func(tx *store.Tx, node string) (string, error)
 

@@ -51,22 +51,12 @@ func (s *Service) List(ctx context.Context, req api.ListCommandsRequest) (page a
 	return page, err
 }
 
-// statusPage is what fits into one answer: a page of large results is cut, and
-// the next one goes on there.
 func (s *Service) statusPage(tx *store.Tx, raw api.Page[Command]) (page api.Page[api.CommandStatus], err error) {
-	page.Items, page.Next = make([]api.CommandStatus, 0, len(raw.Items)), raw.Next
-	size := 0
+	page.Items, page.Next = make([]api.CommandStatus, len(raw.Items)), raw.Next
 	for i, c := range raw.Items {
-		size += len(c.Payload) + len(c.Result) + len(c.LateResult) + 1024 // the rest of it
-		if size > api.MaxBody && i > 0 {
-			page.Next = raw.Items[i-1].ID
-			return page, nil
-		}
-		status, err := s.status(tx, c)
-		if err != nil {
+		if page.Items[i], err = s.status(tx, c); err != nil {
 			return page, err
 		}
-		page.Items = append(page.Items, status)
 	}
 	return page, nil
 }
@@ -86,6 +76,21 @@ func (s *Service) Statuses(tx *store.Tx, ids []string) ([]api.CommandStatus, err
 	return list, nil
 }
 
+// anyOpen reports whether one of the commands has not ended: what a waiter asks
+// each time it is woken.
+func anyOpen(tx *store.Tx, ids []string) (bool, error) {
+	for _, id := range ids {
+		var state api.State
+		if err := tx.QueryRow(`SELECT state FROM commands WHERE id = $1`, id).Scan(&state); err != nil {
+			return false, fmt.Errorf("read state: %w", err)
+		}
+		if !state.Ended() {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
 // Await returns how the commands stand when all of them have ended, after the
 // wait, or when the caller has gone: what was asked is done all the same, and
 // the answer may be kept for a repeat.
@@ -94,34 +99,28 @@ func (s *Service) Await(ctx context.Context, ids []string, wait time.Duration) (
 	defer waiter.Done()
 	end := time.NewTimer(wait)
 	defer end.Stop()
-	for {
-		err := s.Store.View(context.WithoutCancel(ctx), func(tx *store.Tx) error {
-			list, err = s.Statuses(tx, ids)
+	view := context.WithoutCancel(ctx) // what was asked is done, whether its caller is there or not
+	for waiting := wait > 0; waiting; {
+		err := s.Store.View(view, func(tx *store.Tx) error {
+			waiting, err = anyOpen(tx, ids)
 			return err
 		})
-		if err != nil || allEnded(list) || wait == 0 {
-			return list, err
+		if err != nil || !waiting {
+			break
 		}
 		select {
 		case <-end.C:
-			return list, nil
+			waiting = false
 		case <-ctx.Done():
-			return list, nil
-		case _, open := <-waiter.C():
-			if !open {
-				return list, nil // the server stops
-			}
+			waiting = false
+		case _, waiting = <-waiter.C(): // closed, it says that the server stops
 		}
 	}
-}
-
-func allEnded(list []api.CommandStatus) bool {
-	for _, c := range list {
-		if !c.State.Ended() {
-			return false
-		}
-	}
-	return true
+	err = s.Store.View(view, func(tx *store.Tx) error {
+		list, err = s.Statuses(tx, ids)
+		return err
+	})
+	return list, err
 }
 
 // Counts counts the commands that have not ended, by state.

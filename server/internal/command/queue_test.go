@@ -65,7 +65,7 @@ func TestFetchDeliversInOrder(t *testing.T) {
 			other.Stop(t)
 		}
 		startBy := f.Clock.Now().Add(time.Hour)
-		last := a.Send(t, api.SendCommandRequest{Kind: "stop", Payload: padded("x", 0), ExpiresInS: 60, StartBy: &startBy})
+		last := a.Send(t, api.SendCommandRequest{Kind: "deploy", Payload: padded("x", 0), ExpiresInS: 60, StartBy: &startBy})
 		want = append(want, last.ID)
 		for range 2 { // a redelivery is the same, to the byte
 			res := a.Fetch(t)
@@ -102,7 +102,8 @@ func TestFetchDeliversInOrder(t *testing.T) {
 func TestFetchedAgainIsTheSameToTheByte(t *testing.T) {
 	f := servertest.New(t, servertest.SQLite(t))
 	a := f.Join(t, "web")
-	a.Send(t, api.SendCommandRequest{Kind: "stop", Payload: json.RawMessage(` { "app" : "web",  "app_id":"app_1", "x": "<&>\u2028" , "n": 1.50 } `)})
+	a.Send(t, api.SendCommandRequest{Kind: "deploy", Payload: json.RawMessage(` { "app" : "web",  "app_id":"app_1", "deployment_id": "dep_1",
+		"revision": 1, "image": "web:1", "env": {"x": "<&>\u2028"} , "resources": {"cpu_cores": 1.50} } `)})
 	first, _ := read(t, a, a.Fetch(t))
 	f.Clock.Move(time.Minute)
 	again, _ := read(t, a.On(f.Restarted()), a.On(f.Restarted()).Fetch(t))

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"strings"
 	"time"
@@ -85,12 +86,18 @@ func (s *Service) follow(w http.ResponseWriter, r *http.Request, req api.ListEve
 
 // pump asks the database again and again: any server may have written.
 func (s *Service) pump(ctx context.Context, out *steady, req api.ListEventsRequest, page api.Page[api.Event], f form) (err error) {
+	told := overlap{window: s.Store.Settling(), known: req.After}
 	for {
 		for _, e := range page.Items {
+			if told.before(e) {
+				continue
+			}
 			if err := f.put(out, e); err != nil {
 				return err
 			}
-			req.After = e.ID
+		}
+		if len(page.Items) > 0 {
+			req.After = page.Items[len(page.Items)-1].ID
 		}
 		switch all := page.Next == ""; {
 		case !f.on && (all || req.Limit > 0):
@@ -102,11 +109,49 @@ func (s *Service) pump(ctx context.Context, out *steady, req api.ListEventsReque
 			if !s.rest(ctx) {
 				return nil
 			}
+			told.goBack(&req)
 		}
 		if page, err = s.List(ctx, req); err != nil {
 			return err
 		}
 	}
+}
+
+// overlap has the last moments read again where many write at once: an event
+// may become visible behind later ones. The zero window needs none of it.
+type overlap struct {
+	window time.Duration
+	known  string // what the reader had before
+	newest time.Time
+	told   map[string]time.Time
+}
+
+// before reports whether e was told already, and notes it.
+func (o *overlap) before(e api.Event) bool {
+	if o.window == 0 {
+		return false
+	}
+	if _, again := o.told[e.ID]; again || e.ID <= o.known {
+		return true
+	}
+	if o.told == nil {
+		o.told = map[string]time.Time{}
+	}
+	o.told[e.ID] = e.At
+	if e.At.After(o.newest) {
+		o.newest = e.At
+	}
+	return false
+}
+
+// goBack has the next look begin where something may yet appear.
+func (o *overlap) goBack(req *api.ListEventsRequest) {
+	if o.window == 0 || len(o.told) == 0 {
+		return
+	}
+	begin := o.newest.Add(-o.window)
+	maps.DeleteFunc(o.told, func(_ string, at time.Time) bool { return at.Before(begin) })
+	req.After, req.Since = "", begin
 }
 
 // rest waits for the next look; false says that it is over.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/beckon-fleet/beckon/api"
@@ -115,7 +116,7 @@ func (s *Service) Cursors(ctx context.Context, req api.CursorsRequest) (res api.
 			res.Cursors, err = s.cursors(tx, node)
 			return err
 		})
-		if err != nil || res.ETag() != req.Have || req.WaitS == 0 {
+		if err != nil || res.ETag() != strings.TrimPrefix(req.Have, "W/") || req.WaitS == 0 {
 			return res, err
 		}
 		select {
@@ -135,6 +136,9 @@ func (s *Service) Cursors(ctx context.Context, req api.CursorsRequest) (res api.
 // cannot be read now.
 func (s *Service) Document(ctx context.Context, node string) (document []byte) {
 	err := s.Store.View(ctx, func(tx *store.Tx) error {
+		if err := check(tx, node); err != nil {
+			return err
+		}
 		c, err := s.cursors(tx, node)
 		if err != nil {
 			return err
@@ -142,6 +146,9 @@ func (s *Service) Document(ctx context.Context, node string) (document []byte) {
 		document, err = json.Marshal(c)
 		return err
 	})
+	if errors.Is(err, api.NodeRevoked) { // while the stream was being opened
+		s.Hub.Streams.Revoke(node)
+	}
 	if err != nil && ctx.Err() == nil {
 		s.Log.WarnContext(ctx, "cursors not read", "node", node, "err", err)
 	}

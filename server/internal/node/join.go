@@ -134,13 +134,16 @@ func (j *joining) admit() error {
 	if j.token.reuse {
 		lock = ""
 	}
-	_, err = j.tx.Exec(`
+	admitted, err := j.tx.Changed(`
 		UPDATE nodes SET status = 'active', name = $2, labels = $3, machine_id = $4, machine_lock = $5, hostname = $6,
 			os = $7, arch = $8, agent_version = $9, tier = $10, joined_at = $11 WHERE id = $1`,
 		j.token.node, name, labels, j.req.MachineID, lock, j.req.Hostname,
 		j.req.OS, j.req.Arch, j.req.AgentVersion, j.req.Tier, j.tx.Now.UnixMilli())
 	if err != nil {
 		return fmt.Errorf("admit node: %w", err)
+	}
+	if !admitted {
+		return api.Errorf(api.TokenInvalid, "the node of this join token is gone; make a new one with `beckon token create`")
 	}
 	return event.Record(j.tx, api.Event{Kind: "node_joined", NodeID: j.token.node, Message: name + " joined"})
 }

@@ -15,7 +15,7 @@ func (s *Service) Leave(ctx context.Context, req api.LeaveRequest) (res api.Leav
 		if err := check(tx, node); err != nil {
 			return err
 		}
-		running, err := s.Active(tx, node)
+		running, err := s.Running(tx, node)
 		if err != nil {
 			return err
 		}

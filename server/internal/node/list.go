@@ -64,7 +64,8 @@ func (s *Service) scan(now time.Time) func(store.Scanner) (api.Node, error) {
 		n.RevokedAt, n.CertificateExpiresAt = store.Time(revoked), store.Time(expires)
 		s.overlay(&n)
 		n.Presence = s.presence(n, online, now)
-		return n, json.Unmarshal([]byte(labels), &n.Labels)
+		err = json.Unmarshal([]byte(labels), &n.Labels)
+		return n, err
 	}
 }
 

@@ -35,6 +35,8 @@ type Service struct {
 	Reset  func(tx *store.Tx, node string, epoch string) error
 	Wanted func(tx *store.Tx, node string) ([]string, error)
 	Active func(tx *store.Tx, node string) ([]string, error)
+	// Running lists those as well that are under way.
+	Running func(tx *store.Tx, node string) ([]string, error)
 
 	mu      sync.Mutex
 	started time.Time // from which silence counts
@@ -71,7 +73,8 @@ func Find(tx *store.Tx, ref string) (r Row, err error) {
 	if err != nil {
 		return r, fmt.Errorf("find node: %w", err)
 	}
-	return r, json.Unmarshal([]byte(labels), &r.Labels)
+	err = json.Unmarshal([]byte(labels), &r.Labels)
+	return r, err
 }
 
 // Active lists the active nodes, by name.
@@ -85,7 +88,8 @@ func Active(tx *store.Tx) ([]Row, error) {
 		if err := row.Scan(&r.ID, &r.Name, &r.Status, &labels, &r.Tier); err != nil {
 			return r, err
 		}
-		return r, json.Unmarshal([]byte(labels), &r.Labels)
+		err = json.Unmarshal([]byte(labels), &r.Labels)
+		return r, err
 	})
 }
 

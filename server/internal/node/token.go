@@ -68,7 +68,7 @@ func (s *Service) CreateToken(ctx context.Context, req api.CreateJoinTokenReques
 		res = s.created(t, token)
 		return event.Record(tx, api.Event{Kind: "join_token_created", NodeID: id, Subject: t.ID})
 	})
-	if s.Store.Conflict(err) {
+	if s.Store.Conflict(err) && req.Name != "" {
 		err = api.Errorf(api.NameTaken, "a node is named %q already; choose another name, or revoke that node first", req.Name).Because(err)
 	}
 	return res, err

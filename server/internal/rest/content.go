@@ -23,7 +23,7 @@ type moving struct {
 }
 
 func (m moving) Read(p []byte) (int, error) {
-	if err := m.control.SetReadDeadline(time.Now().Add(readTimeout)); err != nil {
+	if err := m.control.SetReadDeadline(time.Now().Add(ReadTimeout)); err != nil {
 		slog.Debug("read deadline not set", "err", err)
 	}
 	return m.Reader.Read(p)

@@ -59,13 +59,16 @@ func checkQuery(r *http.Request, strict bool, known []string) error {
 
 // readBody reads the whole body, inflated: at most api.MaxBody as sent and as
 // inflated.
-func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+func readBody(w http.ResponseWriter, r *http.Request) (data []byte, err error) {
 	control := http.NewResponseController(w)
-	if err := control.SetReadDeadline(time.Now().Add(readTimeout)); err != nil {
+	if err := control.SetReadDeadline(time.Now().Add(ReadTimeout)); err != nil {
 		slog.Debug("read deadline not set", "err", err)
 	}
-	// Left behind, the deadline would end a long poll that only waits.
-	defer control.SetReadDeadline(time.Time{})
+	defer func() {
+		if err == nil { // left behind, the deadline would end a call that only waits
+			control.SetReadDeadline(time.Time{})
+		}
+	}()
 	var body io.Reader = http.MaxBytesReader(w, r.Body, api.MaxBody)
 	switch strings.ToLower(r.Header.Get("Content-Encoding")) {
 	case "", "identity":
@@ -78,7 +81,7 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	default:
 		return nil, api.Errorf(api.EncodingUnsupported, "Content-Encoding %q is not known here; send gzip or none", r.Header.Get("Content-Encoding"))
 	}
-	data, err := io.ReadAll(io.LimitReader(body, api.MaxBody+1))
+	data, err = io.ReadAll(io.LimitReader(body, api.MaxBody+1))
 	_, tooLarge := errors.AsType[*http.MaxBytesError](err)
 	switch {
 	case tooLarge || len(data) > api.MaxBody:

@@ -19,12 +19,12 @@ import (
 	"github.com/go-chi/chi/v5"
 )
 
-// Deadlines of one request's body and of one answer, each as a whole; a wait
-// between the two has none.
-const (
-	readTimeout  = 30 * time.Second
-	writeTimeout = 30 * time.Second
-)
+// ReadTimeout is how long one request's body may take as a whole; of an upload,
+// each part of it. A wait between body and answer has no limit but its own.
+const ReadTimeout = 30 * time.Second
+
+// writeTimeout is how long one answer may take.
+const writeTimeout = 30 * time.Second
 
 // Router takes the calls of one surface.
 type Router struct {
@@ -210,9 +210,6 @@ func describe(w http.ResponseWriter, r *http.Request, status int, res any) {
 // Fail answers with err and, where the fault is ours, logs its cause.
 func Fail(w http.ResponseWriter, r *http.Request, err error) {
 	e := *api.AsError(err)
-	if r.Context().Err() != nil {
-		return // nobody is there any more
-	}
 	if id := w.Header().Get(api.HeaderRequestID); id != "" {
 		e.Instance = "urn:uuid:" + id
 	}

@@ -107,13 +107,14 @@ func wire(clock *Clock, st *store.Store, authority *pki.Authority, files string)
 		Store: st, Hub: f.Hub, Authority: authority, Clock: clock.Now, Log: log,
 		Pace: api.HeartbeatPace, AgentURL: "https://server:8443",
 	}
-	f.Commands = &command.Service{Store: st, Hub: f.Hub, Signer: authority.Signer(), Log: log, Waiting: f.Nodes.Waiting}
-	f.Apps = &app.Service{Store: st, Hub: f.Hub, Commands: f.Commands, Log: log}
+	f.Commands = &command.Service{Store: st, Hub: f.Hub, Signer: authority.Signer(), Waiting: f.Nodes.Waiting}
+	f.Apps = &app.Service{Store: st, Commands: f.Commands}
 	f.Apps.Follow()
 	f.Files = &file.Service{Store: st, Dir: files, Log: log, Users: app.Users, Serves: app.Serves}
 	f.Nodes.Reset = f.Commands.Reset
 	f.Nodes.Wanted = command.Wanted
 	f.Nodes.Active = app.Active
+	f.Nodes.Running = app.Running
 	f.Nodes.Left = func(tx *store.Tx, node, reason string) error {
 		return errors.Join(f.Commands.Left(tx, node, reason), f.Apps.Left(tx, node, reason))
 	}

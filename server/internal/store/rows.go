@@ -2,6 +2,7 @@ package store
 
 import (
 	"database/sql"
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -25,15 +26,32 @@ func Collect[T any](rows *sql.Rows, scan func(Scanner) (T, error)) ([]T, error) 
 	return all, rows.Err()
 }
 
-// Page reads at most limit of the rows and says, when there are more, after
-// which item the next page begins. The query asks for limit+1.
+// maxPage is how many bytes the items of a page have at most; what surrounds
+// them has room beside it.
+const maxPage = api.MaxBody - 64<<10
+
+// Page reads at most limit of the rows, and no more than fit into one answer,
+// and says, when there are more, after which item the next page begins. The
+// query asks for limit+1.
 func Page[T any](rows *sql.Rows, limit int, scan func(Scanner) (T, error), key func(T) string) (page api.Page[T], err error) {
-	page.Items, err = Collect(rows, scan)
-	if len(page.Items) > limit {
-		page.Items = page.Items[:limit]
-		page.Next = key(page.Items[limit-1])
+	if page.Items, err = Collect(rows, scan); err != nil {
+		return page, err
 	}
-	return page, err
+	size, fit := 0, 0
+	for ; fit < min(limit, len(page.Items)); fit++ {
+		text, err := json.Marshal(page.Items[fit])
+		if err != nil {
+			return page, fmt.Errorf("encode item: %w", err)
+		}
+		if size += len(text) + 1; size > maxPage && fit > 0 {
+			break
+		}
+	}
+	if fit < len(page.Items) {
+		page.Items = page.Items[:fit]
+		page.Next = key(page.Items[fit-1])
+	}
+	return page, nil
 }
 
 // Millis is how a time is kept: 0 for none.

@@ -113,6 +113,16 @@ func (s *Store) Close() error {
 	return nil
 }
 
+// Settling is how long after its moment a transaction may become visible behind
+// later ones. Where one writer follows the other that is never; where many
+// write at once, who reads on from the newest looks back as far.
+func (s *Store) Settling() time.Duration {
+	if s.dialect.oneWriter() {
+		return 0
+	}
+	return 2 * time.Second
+}
+
 // enter counts a caller in, or refuses it.
 func (s *Store) enter() error {
 	s.mu.Lock()
@@ -133,7 +143,7 @@ func (s *Store) enter() error {
 // api.Unavailable.
 func (s *Store) Update(ctx context.Context, do func(*Tx) error) error {
 	if err := s.enter(); err != nil {
-		return err
+		return trouble(err)
 	}
 	defer s.inside.Done()
 	tx, err := s.update(ctx, do)
@@ -163,7 +173,7 @@ func (s *Store) update(ctx context.Context, do func(*Tx) error) (*Tx, error) {
 // what it gives to Tx.After never runs.
 func (s *Store) View(ctx context.Context, do func(*Tx) error) error {
 	if err := s.enter(); err != nil {
-		return err
+		return trouble(err)
 	}
 	defer s.inside.Done()
 	_, err := s.run(ctx, s.read, &sql.TxOptions{ReadOnly: true, Isolation: sql.LevelRepeatableRead}, do)
