@@ -43,10 +43,10 @@ func (r *refuser) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		fmt.Fprint(w, "{}")
 		return
 	}
-	code := map[string]api.Code{"report": api.Invalid, "ack": api.CommandCanceled, "result": api.ResultDiffers}[call]
+	code := map[string]api.Code{"ack": api.CommandCanceled, "result": api.ResultDiffers}[call]
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(code.Status())
-	fmt.Fprintf(w, `{"status": %d, "code": %q, "detail": "no"}`, code.Status(), code)
+	fmt.Fprintf(w, `{"status": %d, "code": %q, "then": %q, "detail": "no"}`, code.Status(), code, code.Then())
 }
 
 func (r *refuser) called() string {
@@ -72,13 +72,12 @@ func TestCurlAgentObeys(t *testing.T) {
 	}{
 		"good":            {document: stop, calls: "ack result result", status: "succeeded", hook: 1},
 		"told in vain":    {document: stop, refuse: "result", calls: "ack result result", status: "succeeded", hook: 1},
-		"forged":          {document: stop, forged: true, refuse: "report", calls: "report report"},
+		"forged":          {document: stop, forged: true},
 		"canceled":        {document: stop, refuse: "ack", calls: "ack result", status: "rejected command_canceled"},
 		"no hook":         {document: stop, hookless: true, calls: "result result", status: "rejected invalid"},
 		"another kind":    {document: strings.Replace(stop, "stop", "sh", 1), calls: "result result", status: "rejected invalid"},
 		"without an end":  {document: `"kind": "stop"`, calls: "result result", status: "rejected invalid"},
-		"too late":        {document: stop + `, "start_by": "2026-11-30T00:00:00.5Z"`, calls: "ack result result", status: "rejected too_late"},
-		"in time":         {document: stop + `, "start_by": "2126-11-30T00:00:00.5Z"`, calls: "ack result result", status: "succeeded", hook: 1},
+		"by a time":       {document: stop + `, "start_by": "2126-11-30T00:00:00.5Z"`, calls: "result result", status: "rejected invalid"},
 		"died asking":     {document: stop, before: "unknown asking", calls: "ack result result", status: "succeeded", hook: 1},
 		"died while busy": {document: stop, before: "unknown interrupted", calls: "result result", status: "unknown interrupted"},
 	} {
@@ -108,7 +107,7 @@ func TestCurlAgentObeys(t *testing.T) {
 			}
 			sourced(t, `export CURL_AGENT_HOOK=$3 HOOK_LOG=$1/log
 				state=$1 tmp=$1 address=$2
-				as=(--insecure) joined=yes failures=0 offset=0 running='' node=node_1 due=$(($(now) + 1000))
+				as=(--insecure) joined=yes failures=0 node=node_1
 				obey "$4" 2>/dev/null
 				obey "$4" 2>/dev/null
 				true`, dir, server.Listener.Addr().String(), hook, writeJSON(t, filepath.Join(dir, "envelope"), e))

@@ -1,14 +1,13 @@
 package e2e
 
 import (
-	"cmp"
 	"crypto/ecdsa"
 	"crypto/ed25519"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/asn1"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
@@ -16,10 +15,13 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -67,7 +69,11 @@ func trustedSigner(t *testing.T, dir string) seal.Signer {
 func TestCurlAgentVerifies(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	signer := trustedSigner(t, dir)
+	trust := filepath.Join(dir, "trust")
+	if err := os.Mkdir(trust, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	signer := trustedSigner(t, trust)
 	document := `{"id": "cmd_1", "text": "Grüß <b>\u0000\u2028 \ud83d\ude00"}` + " \u2028\n"
 	good := signer.Sign(seal.TagCommand, "node_1", 1796126400000, []byte(document))
 	var files []string
@@ -77,7 +83,7 @@ func TestCurlAgentVerifies(t *testing.T) {
 		"more data":    func(e *api.Envelope) { e.Data += " " },
 		"seq":          func(e *api.Envelope) { e.Seq++ },
 		"key":          func(e *api.Envelope) { e.Key = "0123456789abcdef" },
-		"path":         func(e *api.Envelope) { e.Key = "../" + filepath.Base(dir) + "/" + e.Key },
+		"path":         func(e *api.Envelope) { e.Key = "../trust/" + e.Key },
 		"signature":    func(e *api.Envelope) { e.Signature = slices.Concat([]byte{e.Signature[0] ^ 1}, e.Signature[1:]) },
 		"no signature": func(e *api.Envelope) { e.Signature = nil },
 		"node":         func(e *api.Envelope) { *e = signer.Sign(seal.TagCommand, "node_2", e.Seq, []byte(e.Data)) },
@@ -91,7 +97,7 @@ func TestCurlAgentVerifies(t *testing.T) {
 	add("text", "text")
 	add("nothing", nil)
 	add("good", good)
-	verify := `tmp=$1 && shift && for f in "$@"; do if verify "$f" beckon-command:v1 node_1 "$tmp"; then echo "${f##*/}"; fi; done`
+	verify := `tmp=$1 state=$1 node=node_1 && shift && for f in "$@"; do if verify "$f"; then echo "${f##*/}"; fi; done`
 	if got := sourced(t, verify, append([]string{dir}, files...)...); !slices.Equal(got, []string{"good"}) {
 		t.Errorf("these verify: %q", got)
 	}
@@ -132,68 +138,75 @@ func (a authority) certify(t *testing.T, template *x509.Certificate, public any)
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 }
 
-// signer certifies a key for some usages.
-func (a authority) signer(t *testing.T, public any, critical bool, usages ...asn1.ObjectIdentifier) string {
+// serves is a server with a certificate of a's. It has cas in its trust
+// document, and refuses each join.
+func (a authority) serves(t *testing.T, cas []string) (address string, joins *atomic.Int32) {
 	t.Helper()
-	value, err := asn1.Marshal(usages)
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return a.certify(t, &x509.Certificate{
-		SerialNumber: big.NewInt(2), NotBefore: time.Unix(1, 0), NotAfter: time.Unix(2, 0), // its time does not matter
-		ExtraExtensions: []pkix.Extension{{Id: asn1.ObjectIdentifier{2, 5, 29, 37}, Critical: critical, Value: value}},
-	}, public)
+	block, _ := pem.Decode([]byte(a.certify(t, &x509.Certificate{
+		SerialNumber: big.NewInt(2), NotBefore: time.Unix(1, 0), NotAfter: time.Unix(1<<32, 0),
+		DNSNames: []string{api.ServerName}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}, key.Public())))
+	signer, _ := newSigner(t)
+	joins = new(atomic.Int32)
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == api.Join.Path {
+			joins.Add(1)
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.WriteHeader(http.StatusConflict)
+			fmt.Fprint(w, `{"status": 409, "code": "token_used", "then": "give_up", "detail": "d"}`)
+			return
+		}
+		data, err := json.Marshal(api.TrustDocument{Generation: 1, CAs: cas})
+		if err != nil {
+			t.Error(err)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(signer.Sign(seal.TagTrust, "", 7, data)) // who does not want it has gone
+	}))
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{block.Bytes, a.cert.Raw}, PrivateKey: key}}}
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	return server.Listener.Addr().String(), joins
 }
 
-// Only who the pinned CA made a signer, and nothing else, can say whom to trust.
+// Only a server that holds a key of the pinned CA's sees the token, whatever a
+// trust document says.
 func TestCurlAgentTrusts(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
 	ours, theirs := newAuthority(t), newAuthority(t)
-	signer, public := newSigner(t)
-	stranger, _ := newSigner(t)
-	usage, client := seal.SignerUsage, asn1.ObjectIdentifier{1, 3, 6, 1, 5, 5, 7, 3, 2}
-	ca, other, good := seal.EncodeCertificate(ours.cert), seal.EncodeCertificate(theirs.cert), ours.signer(t, public, true, usage)
-	var files []string
+	ca, other := seal.EncodeCertificate(ours.cert), seal.EncodeCertificate(theirs.cert)
+	const unproved, weather = "the token was not sent", "nap"
 	for name, c := range map[string]struct {
-		cas, signers []string
-		signer       seal.Signer
-		node         string
+		server authority
+		cas    []string
+		want   string
 	}{
-		"good":              {},
-		"good, of two CAs":  {cas: []string{other, ca}},
-		"no CA":             {cas: []string{""}},
-		"another CA":        {cas: []string{other}},
-		"by another CA":     {cas: []string{ca, other}, signers: []string{theirs.signer(t, public, true, usage)}},
-		"not critical":      {signers: []string{ours.signer(t, public, false, usage)}},
-		"two usages":        {signers: []string{ours.signer(t, public, true, usage, client)}},
-		"a node's usage":    {signers: []string{ours.signer(t, public, true, client)}},
-		"another algorithm": {signers: []string{good, ours.signer(t, theirs.key.Public(), true, usage)}},
-		"one of two":        {signers: []string{good, ours.signer(t, public, false, usage)}},
-		"another signer":    {signer: stranger},
-		"another node":      {node: "node_2"},
+		"good":                     {ours, []string{ca}, "token_used"},
+		"good, of two CAs":         {ours, []string{other, ca, other}, "token_used"},
+		"good, with more behind":   {ours, []string{ca + other}, "token_used"},
+		"no CA":                    {theirs, nil, unproved},
+		"no certificate":           {theirs, []string{"", "text"}, unproved},
+		"another CA":               {theirs, []string{other}, unproved},
+		"another CA before":        {theirs, []string{other + ca}, unproved},
+		"replayed":                 {theirs, []string{ca}, weather},
+		"replayed, with another":   {theirs, []string{other, ca, other}, weather},
+		"replayed, another behind": {theirs, []string{ca + other}, weather},
 	} {
-		if c.cas == nil {
-			c.cas = []string{ca}
-		}
-		if c.signers == nil {
-			c.signers = []string{good}
-		}
-		if c.signer.Private == nil {
-			c.signer = signer
-		}
-		data, err := json.Marshal(api.TrustDocument{Generation: 1, CAs: c.cas, SigningCertificates: c.signers})
-		if err != nil {
-			t.Fatal(err)
-		}
-		e := c.signer.Sign(seal.TagTrust, cmp.Or(c.node, "node_1"), 7, data)
-		files = append(files, writeJSON(t, filepath.Join(dir, name), e))
-	}
-	check := `tmp=$1 pin=$2 && shift 2 && for f in "$@"; do if check_trust "$f" node_1 2>/dev/null; then echo "${f##*/}"; fi; done`
-	got := sourced(t, check, append([]string{dir, string(seal.PinOf(ours.cert))}, files...)...)
-	slices.Sort(got)
-	if !slices.Equal(got, []string{"good", "good, of two CAs"}) {
-		t.Errorf("these are trusted: %q", got)
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			address, joins := c.server.serves(t, c.cas)
+			out := strings.Join(sourced(t, `mkdir "$1/tmp" && tmp=$1/tmp state=$1 address=$2 pin=$3 joined='' failures=0
+				nap() { echo nap && exit; }
+				(join token) || true`, dir, address, string(seal.PinOf(ours.cert))), "\n")
+			if sent := joins.Load() > 0; !strings.Contains(out, c.want) || sent != (c.want == "token_used") {
+				t.Errorf("want %q, got the token sent: %t\n%s", c.want, sent, out)
+			}
+		})
 	}
 }
 
@@ -201,44 +214,46 @@ func TestCurlAgentTrusts(t *testing.T) {
 func TestCurlAgentObeysCodes(t *testing.T) {
 	t.Parallel()
 	const problem = "application/problem+json"
-	say := func(status int, code string) string {
-		return fmt.Sprintf(`{"status": %d, "code": "%s", "detail": "d"}`, status, code)
+	say := func(status int, code, then string) string {
+		return fmt.Sprintf(`{"status": %d, "code": "%s", "then": "%s", "detail": "d"}`, status, code, then)
 	}
 	answers := []struct {
-		status           int
-		kind, body, wait string
-		want             string
+		status     int
+		kind, body string
+		want       string
 	}{
-		{200, "application/json; charset=utf-8", `{}`, "", "yes"},
-		{200, "application/json", `{} {}`, "", "nap [12]"},
-		{200, "application/json", `{"cut`, "", "nap [12]"},
-		{200, "application/json", ``, "", "nap [12]"},
-		{200, "text/html", `{}`, "", "nap [12]"},
-		{302, "application/json", `{}`, "", "nap [12]"},
-		{304, "", ``, "", "nap [12]"},
-		{403, "text/html", say(403, "node_revoked"), "", "nap [12]"},
-		{403, "application/json", say(403, "node_revoked"), "", "nap [12]"},
-		{403, problem, say(404, "node_revoked"), "", "nap [12]"},
-		{403, problem, say(403, "node_revoked"), "", "exit 77"},
-		{401, problem, say(401, "node_unknown"), "", "nap 300"},
-		{401, problem, say(401, "certificate_expired"), "", "renew"},
-		{426, problem, say(426, "upgrade_required"), "", "nap 300"},
-		{404, problem, say(404, "not_found"), "", "no not_found"},
-		{409, problem, say(409, "acked_elsewhere"), "", "no acked_elsewhere"},
-		{409, problem, say(409, "of_a_newer_server"), "", "nap [12]"},
-		{410, problem, say(410, "command_canceled"), "", "no command_canceled"},
-		{503, problem, say(503, "unavailable"), "7", "nap 7"},
-		{503, problem, say(503, "unavailable"), "4000", "nap 300"},
-		{503, problem, say(503, "unavailable"), "Mon, 30 Nov 2026 09:00:00 GMT", "nap [12]"},
+		{200, "application/json; charset=utf-8", `{}`, "yes"},
+		{200, "application/json", `{} {}`, "nap [12]"},
+		{200, "application/json", `{"cut`, "nap [12]"},
+		{200, "application/json", ``, "nap [12]"},
+		{200, "text/html", `{}`, "nap [12]"},
+		{302, "application/json", `{}`, "nap [12]"},
+		{304, "", ``, "nap [12]"},
+		{403, "text/html", say(403, "node_revoked", "stop"), "nap [12]"},
+		{403, "application/json", say(403, "node_revoked", "stop"), "nap [12]"},
+		{403, problem, say(404, "node_revoked", "stop"), "nap [12]"},
+		{403, problem, say(403, "node_revoked", "stop"), "exit 77"},
+		{401, problem, say(401, "node_unknown", "slow"), "nap 300"},
+		{401, problem, say(401, "certificate_expired", "slow"), "renew"},
+		{426, problem, say(426, "upgrade_required", "slow"), "nap 300"},
+		{404, problem, say(404, "not_found", "give_up"), "no not_found"},
+		{409, problem, say(409, "acked_elsewhere", "give_up"), "no acked_elsewhere"},
+		{409, problem, say(409, "of_a_newer_server", ""), "nap [12]"},
+		{409, problem, say(409, "of_a_newer_server", "retry"), "nap [12]"},
+		{409, problem, say(409, "of_a_newer_server", "wait_for_it"), "nap [12]"},
+		{409, problem, say(409, "of_a_newer_server", "stop"), "nap [12]"},
+		{409, problem, say(409, "of_a_newer_server", "slow"), "nap 300"},
+		{409, problem, say(409, "of_a_newer_server", "give_up"), "no of_a_newer_server"},
+		{409, problem, `{"status": 409, "code": "of_an_older_server"}`, "nap [12]"},
+		{409, problem, `{"status": 409, "then": "give_up"}`, "nap [12]"},
+		{410, problem, say(410, "command_canceled", "give_up"), "no command_canceled"},
+		{503, problem, say(503, "unavailable", "retry"), "nap [12]"},
 	}
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		n, _ := strconv.Atoi(r.URL.Path[1:])
+		n, _ := strconv.Atoi(path.Base(r.URL.Path))
 		a := answers[n]
 		w.Header().Set("Content-Type", a.kind)
 		w.Header().Set("X-Protocol-Max", "1")
-		if a.wait != "" {
-			w.Header().Set("Retry-After", a.wait)
-		}
 		w.WriteHeader(a.status)
 		fmt.Fprint(w, a.body)
 	}))
@@ -248,7 +263,7 @@ func TestCurlAgentObeysCodes(t *testing.T) {
 		nap() { echo "nap ${1%.*}" && exit; }
 		renew() { echo renew && exit; }
 		for ((n = 0; n < $3; n++)); do
-			(if ask "/$n"; then echo yes; else echo "no $code"; fi) || echo "exit $?"
+			(if ask "$n"; then echo yes; else echo "no $code"; fi) || echo "exit $?"
 		done`, t.TempDir(), server.Listener.Addr().String(), strconv.Itoa(len(answers)))
 	for n, a := range answers {
 		if n >= len(out) || !regexp.MustCompile("^"+a.want+"$").MatchString(out[n]) {
