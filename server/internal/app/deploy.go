@@ -75,7 +75,7 @@ func place(tx *store.Tx, p api.Placement) ([]node.Row, error) {
 		}
 	}
 	if len(fit) == 0 {
-		return nil, api.Errorf(api.NoNodeMatches, "no active node has all of the labels %v", map[string]string(p.Labels))
+		return nil, api.Errorf(api.NoNodeMatches, "no active node has all of the labels %s", p.Labels)
 	}
 	return fit, nil
 }

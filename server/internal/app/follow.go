@@ -197,7 +197,8 @@ func (s *Service) set(tx *store.Tx, d api.Deployment, to api.DeploymentState, me
 		}
 		text = string(encoded)
 	}
-	_, err := tx.Exec(`UPDATE deployments SET state = $2, message = $3, instance = $4, updated_at = $5, ran = ran OR $6 WHERE id = $1`,
+	_, err := tx.Exec(`UPDATE deployments SET state = $2, message = $3, instance = $4, ran = ran OR $6,
+			updated_at = CASE WHEN state = $2 THEN updated_at ELSE $5 END WHERE id = $1`,
 		d.ID, to, message, text, tx.Now.UnixMilli(), to == api.DeploymentRunning)
 	if err != nil {
 		return fmt.Errorf("set deployment %s: %w", to, err)
