@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -37,9 +38,13 @@ func TestServerDiskFull(t *testing.T) {
 	if _, err := cluster.Call(c, api.Healthz, api.HealthRequest{}); err != nil {
 		t.Errorf("healthz on a full disk: %v", err)
 	}
-	if _, err := cluster.Call(c, api.Readyz, api.HealthRequest{}); !errors.Is(err, api.StorageFull) && !errors.Is(err, api.Unavailable) {
-		t.Errorf("readyz on a full disk: %v, want storage_full or unavailable", err)
-	}
+	wait.For(t, "readyz to see the full disk", func() error { // it looks once a second
+		_, err := cluster.Call(c, api.Readyz, api.HealthRequest{})
+		if errors.Is(err, api.StorageFull) || errors.Is(err, api.Unavailable) {
+			return nil
+		}
+		return fmt.Errorf("readyz says %v, want storage_full or unavailable", err)
+	})
 	if got := tokens(c); !maps.Equal(got, kept) {
 		t.Errorf("on a full disk there are %d tokens, want the %d that were confirmed", len(got), len(kept))
 	}
@@ -48,9 +53,10 @@ func TestServerDiskFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	wait.For(t, "the server to go on", func() error { return store(c, kept) })
-	if _, err := cluster.Call(c, api.Readyz, api.HealthRequest{}); err != nil {
-		t.Errorf("readyz with room again: %v", err)
-	}
+	wait.For(t, "readyz with room again", func() error {
+		_, err := cluster.Call(c, api.Readyz, api.HealthRequest{})
+		return err
+	})
 	if got := tokens(c); !maps.Equal(got, kept) {
 		t.Errorf("with room again there are %d tokens, want the %d that were confirmed", len(got), len(kept))
 	}

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -149,7 +150,7 @@ func TestStreamsThatAreCutNowAndThen(t *testing.T) {
 		cfg, way := w.way(cfg)
 		way.Break(api.Stream, hostile.CutAfter(55*time.Second))
 		w.run(cfg)
-		for range 10 {
+		for range 5 {
 			time.Sleep(time.Minute)
 			w.ackedWithin("web-1", "cut every minute", 5*time.Second)
 		}
@@ -188,6 +189,7 @@ func TestBrokenPolls(t *testing.T) {
 					time.Sleep(time.Minute)
 					w.ackedWithin("web-1", "broken", 11*time.Second)
 				}
+				time.Sleep(time.Minute) // in which no poll was answered before it was cut
 				w.rung("web-1", "broken", "interval", "no long poll: ")
 				way.Mend()
 				time.Sleep(2 * time.Minute)
@@ -232,7 +234,7 @@ func TestWakeAfterRenewal(t *testing.T) {
 				time.Sleep(away)
 				w.up()
 				w.run(cfg)
-				time.Sleep(5 * time.Second)
+				time.Sleep(15 * time.Second) // room for two failures while connections are exchanged
 				w.ackedWithin("web-1", name, 10*time.Millisecond)
 				time.Sleep(10 * time.Second)
 				w.rung("web-1", name, "stream", "")
@@ -264,12 +266,12 @@ func TestClonesDoNotStorm(t *testing.T) {
 		w.run(clone)
 		time.Sleep(time.Minute)
 		began := time.Now()
-		time.Sleep(10 * time.Minute)
-		if n := way.Asked(api.Stream, began); n > 11 {
-			t.Errorf("%d streams were opened in ten minutes", n)
+		time.Sleep(6 * time.Minute)
+		if n := way.Asked(api.Stream, began); n > 7 {
+			t.Errorf("%d streams were opened in six minutes", n)
 		}
-		if n := way.Asked(api.GetCursors, began); n > 2*(25+10) {
-			t.Errorf("%d polls were made in ten minutes", n)
+		if n := way.Asked(api.GetCursors, began); n > 50 {
+			t.Errorf("%d polls were made in six minutes", n)
 		}
 		c := w.send("web-1")
 		time.Sleep(30 * time.Second)
@@ -290,8 +292,8 @@ func TestDeadConnection(t *testing.T) {
 				way := &hostile.Darkness{Way: cfg.Dial}
 				cfg.Dial = way.Dial
 				w.run(cfg)
-				for range 3 {
-					time.Sleep(5 * time.Minute)
+				for range 2 {
+					time.Sleep(2 * time.Minute)
 					way.Fall()
 					w.ackedWithin("web-1", "in the dark", time.Minute)
 				}
@@ -305,6 +307,10 @@ func TestDeadConnection(t *testing.T) {
 // A thousand commands at once are few events, and none of them is missed.
 func TestManyCommandsAreFewEvents(t *testing.T) {
 	t.Parallel()
+	operators, each := 20, 50
+	if raced() {
+		each = 10
+	}
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.up()
@@ -317,10 +323,10 @@ func TestManyCommandsAreFewEvents(t *testing.T) {
 		defer near.CloseIdleConnections()
 		c := client.New("http://server", near, http.Header{"Authorization": {"Bearer " + w.token}})
 		synctest.Wait()
-		var operators sync.WaitGroup
-		for range 20 {
-			operators.Go(func() {
-				for range 50 {
+		var all sync.WaitGroup
+		for range operators {
+			all.Go(func() {
+				for range each {
 					req := api.SendCommandRequest{Node: "web-1", Kind: "stop", Payload: []byte(`{"app_id": "app_1", "app": "web"}`)}
 					if _, err := client.Call(t.Context(), c, api.SendCommand, req); err != nil {
 						t.Error(err)
@@ -328,17 +334,18 @@ func TestManyCommandsAreFewEvents(t *testing.T) {
 				}
 			})
 		}
-		operators.Wait()
+		all.Wait()
 		synctest.Wait()
-		n := len(events)
-		last := ""
+		n, last := len(events), ""
 		for range n {
 			last = <-events
 		}
-		if n > 200 || !strings.Contains(last, `"commands":1000`) {
-			t.Errorf("%d events for 1,000 commands, the last one %s", n, last)
+		sent := operators * each
+		t.Logf("%d events for %d commands", n, sent)
+		if n > sent/3 || !strings.Contains(last, fmt.Sprintf(`"commands":%d`, sent)) {
+			t.Errorf("%d events for %d commands, the last one %s", n, sent, last)
 		}
-		if queued := must(w, api.GetStatus, api.StatusRequest{}).Commands[api.Queued]; queued != 1000 {
+		if queued := must(w, api.GetStatus, api.StatusRequest{}).Commands[api.Queued]; queued != sent {
 			t.Errorf("%d commands are queued", queued)
 		}
 	})

@@ -19,8 +19,9 @@ type Listeners struct {
 	OperatorsTLS bool // with the cluster's certificate, which BECKON_CA_SHA256 pins
 }
 
-// grace is how long requests that are under way may take at the end.
-const grace = 10 * time.Second
+// grace is how long requests that are under way may take at the end. Connections
+// on which nothing was ever asked would hold net/http for five seconds.
+const grace = 3 * time.Second
 
 // Run answers agents and operators until ctx ends, and waits for all it began.
 // Waiting calls are answered at once with what they have.
