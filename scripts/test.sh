@@ -12,6 +12,6 @@ cd "$root"
 (($#)) || set -- ./...
 export CGO_ENABLED=1 # of the race detector
 if [[ -n ${BECKON_TEST_POSTGRES:-} ]]; then
-	exec go test -race -timeout 10m "$@"
+	exec go test -race -timeout 25m "$@"
 fi
-exec "$root/scripts/postgres.sh" run go test -race -timeout 10m "$@"
+exec "$root/scripts/postgres.sh" run go test -race -timeout 25m "$@"
